@@ -1,0 +1,123 @@
+"""`Queuey`: a queue set, its handlers and where its jobs wait; what code and command line share.
+
+It only puts pieces together that are public and usable alone: `Handlers`, `Producer`, `Worker`,
+`connect`. Making one opens nothing; the first job that is enqueued, or the worker, connects.
+"""
+
+import os
+import threading
+from collections.abc import Iterable
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+from queuey_sync.backends.base import Backend
+from queuey_sync.backends.urls import connect
+from queuey_sync.durations import Duration
+from queuey_sync.errors import ConfigurationError
+from queuey_sync.handlers import Handlers
+from queuey_sync.jobs import Job
+from queuey_sync.producer import Producer
+from queuey_sync.queues import QueueSet
+from queuey_sync.worker.worker import Worker
+
+Q = TypeVar("Q", bound=QueueSet)
+
+
+class Queuey(Generic[Q]):
+    """An app: the one object that your jobs module, your views and ``queuey-sync worker`` share.
+
+    Args:
+        queues: The queue set.
+        url: Where jobs wait, as for `connect`; the environment's ``QUEUEY_URL`` if not given, read
+            when it is first needed.
+        options: The options of the backend, as for `connect`.
+
+    >>> from queuey_sync import Job, QueueSet, queue
+    >>> class Queues(QueueSet, prefix="shop"):
+    ...     EMAILS = queue()
+    >>> class SendEmail(Job[Queues], queue=Queues.EMAILS, name="mail.send"):
+    ...     to: str
+    >>> app = Queuey(Queues, url="memory:")
+    >>> @app.handler
+    ... def send_email(job: SendEmail) -> None:
+    ...     print("sending to", job.to)
+    ...     worker.handle().shutdown()
+    >>> job_id = app.enqueue(SendEmail(to="ada@example.org"))
+    >>> worker = app.worker()
+    >>> worker.run()
+    sending to ada@example.org
+    """
+
+    def __init__(self, queues: type[Q], url: str | None = None, **options: Any) -> None:  # noqa: ANN401 - of whichever backend
+        self.queues = queues
+        self.handlers: Handlers[Q] = Handlers(queues)
+        self.handler = self.handlers.register
+        """``@app.handler`` or ``@app.handler(SendEmail)``: see `Handlers.register`."""
+        self._url = url
+        self._options = options
+        self._lock = threading.Lock()
+        self._backend: Backend | None = None
+        """Guarded by `_lock`, as is `_producer`."""
+        self._producer: Producer[Q] | None = None
+
+    def connect_to(self, url: str) -> None:
+        """Use this URL in place of the one given before; a backend made already is closed."""
+        self.close()
+        self._url = url
+
+    def backend(self) -> Backend:
+        """Where the jobs wait; made when first asked for.
+
+        Raises:
+            ConfigurationError: No URL was given, or it cannot be used.
+        """
+        with self._lock:
+            if self._backend is None:
+                self._backend = connect(self._url or _url_of_environment(), **self._options)
+            return self._backend
+
+    def producer(self) -> Producer[Q]:
+        """What enqueues jobs; made, and the queues declared, when first asked for."""
+        backend = self.backend()
+        with self._lock:
+            if self._producer is None:
+                self._producer = Producer(backend, self.queues)
+            return self._producer
+
+    def worker(self, **options: Any) -> Worker[Q]:  # noqa: ANN401 - those of `Worker`
+        """A worker for this app's handlers; takes the keyword arguments of `Worker`."""
+        return Worker(self.backend(), self.queues, handlers=self.handlers, **options)
+
+    def enqueue(self, job: Job[Q], correlation_id: str | None = None) -> UUID:
+        """Publish a job; see `Producer.enqueue`."""
+        return self.producer().enqueue(job, correlation_id)
+
+    def enqueue_after(
+        self, job: Job[Q], delay: Duration, correlation_id: str | None = None
+    ) -> UUID:
+        """Publish a job that becomes visible later; see `Producer.enqueue_after`."""
+        return self.producer().enqueue_after(job, delay, correlation_id)
+
+    def defer(self, job: Job[Q], delay: Duration, correlation_id: str | None = None) -> UUID:
+        """Hold a job, then put it ahead of ordinary work; see `Producer.defer`."""
+        return self.producer().defer(job, delay, correlation_id)
+
+    def enqueue_many(self, jobs: Iterable[Job[Q]]) -> list[UUID]:
+        """Publish jobs together; see `Producer.enqueue_many`."""
+        return self.producer().enqueue_many(jobs)
+
+    def close(self) -> None:
+        """Let publishes under way finish and close the backend; the app can be used again after."""
+        with self._lock:
+            backend, self._backend, self._producer = self._backend, None, None
+        if backend is not None:
+            backend.close()
+
+
+def _url_of_environment() -> str:
+    url = os.environ.get("QUEUEY_URL")
+    if not url:
+        raise ConfigurationError(
+            "no broker was named: set QUEUEY_URL=amqp://user:password@host:5672/vhost, or give url="
+        )
+    return url

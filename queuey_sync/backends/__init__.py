@@ -1,0 +1,4 @@
+"""Where jobs wait: one module or folder for each kind of store.
+
+`base.py` is the contract in prose, `memory.py` the smallest whole example, `rabbitmq/` the broker.
+"""

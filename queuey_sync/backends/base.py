@@ -1,0 +1,173 @@
+"""The seam between the worker and the place where jobs wait: `Backend`, `Delivery`, `Consumption`.
+
+A backend stores envelopes on named queues and pushes deliveries into the worker's one inbox. It
+knows nothing of handlers, policies or threads that run jobs. `memory.py` is the example to read;
+the RabbitMQ one is in `rabbitmq/`. Two laws hold for all of them:
+
+- *Schedule before ack*: a retry, a deferral or a dead letter is durably placed before the original
+  is settled; when placing fails the original stays unsettled, and so it comes back.
+- *Nothing is released early*: a delay is a least time.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from datetime import timedelta
+from queue import SimpleQueue
+from typing import Protocol
+
+from queuey_sync.envelope import Envelope
+from queuey_sync.errors import QueueyError
+from queuey_sync.queues import QueueConfig
+
+
+class Delivery(ABC):
+    """One message in the hands of a worker. Exactly one settling call, from any thread.
+
+    Every settling call raises `SettleError` when the delivery is settled already, or can no longer
+    be settled because its connection is gone, and another `QueueyError` when placing the copy
+    failed; the delivery is then still unsettled.
+    """
+
+    queue: str
+    """The full name of the queue that it was consumed from."""
+
+    body: bytes
+    """What was delivered, verbatim."""
+
+    @property
+    @abstractmethod
+    def envelope(self) -> Envelope:
+        """The decoded body; decoded by the thread that asks.
+
+        Raises:
+            MalformedEnvelope: The body is no envelope; `bury` is then the one call left.
+        """
+
+    @abstractmethod
+    def ack(self) -> None:
+        """The job is done with."""
+
+    @abstractmethod
+    def retry(self, next_attempt: Envelope, delay: timedelta) -> None:
+        """Place `next_attempt` to become visible after `delay`, then ack."""
+
+    @abstractmethod
+    def defer(self, deferred: Envelope, delay: timedelta) -> None:
+        """Hold `deferred` for `delay`, then ack."""
+
+    @abstractmethod
+    def dead_letter(self, reason: str) -> None:
+        """Place the delivered body on the dead-letter queue, then ack."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Give the job back to its queue unchanged, for any worker to take."""
+
+    @abstractmethod
+    def bury(self) -> None:
+        """Put a body that is no envelope where malformed bodies go. Logs, and never raises."""
+
+
+class Listener(Protocol):
+    """What a worker wants to hear from a consumption.
+
+    Called from the backend's threads; `ended` also from inside `Backend.consume` or
+    `Backend.close`.
+    """
+
+    def ended(self, error: QueueyError) -> None:
+        """The consumption ended without being asked to; called at most once.
+
+        `ConsumerStopped` says that the broker or a queue went away; its ``__cause__`` is the fault,
+        and is None when the backend was closed in good order. Anything else is a failure to start.
+        """
+
+    def settle_failed(self, delivery: Delivery, error: Exception) -> None:
+        """An `ack` or `release` that had been accepted did not reach the broker after all."""
+
+
+class Consumption(Protocol):
+    """A running consumption of some queues into one inbox."""
+
+    def stop(self, runners: int) -> None:
+        """Take no more from the queues, give back what nobody has taken, then wake the takers.
+
+        Everything still in the inbox goes back to its queue, in order, without counting as an
+        attempt; after that `runners` sentinels (None) are put into the inbox. Returns at once;
+        works in every state, also while still connecting and after the consumption ended. Called
+        once.
+        """
+
+    def close(self) -> None:
+        """Deliver every settling call made so far, then let go of the connection. Bounded in time.
+
+        Called once, after `stop`, when no delivery of this consumption is in use any more. What
+        could not be delivered has been reported to `Listener.settle_failed` when this returns.
+        """
+
+
+Inbox = SimpleQueue[Delivery | None]
+"""Deliveries for whichever runner is free; None ends the runner that takes it."""
+
+
+class Backend(ABC):
+    """A place where jobs wait. Every method may be called from any thread."""
+
+    @property
+    def longest_delay(self) -> timedelta | None:
+        """The longest delay that it can hold, None for no limit; a longer one is refused."""
+        return None
+
+    @abstractmethod
+    def declare(self, configs: Sequence[QueueConfig]) -> None:
+        """Make these queues exist. Idempotent; nothing is dropped or changed.
+
+        Raises:
+            BackendError: A queue exists with other properties, or the broker refused.
+            BrokerUnavailable: It cannot be reached.
+        """
+
+    @abstractmethod
+    def publish(self, envelope: Envelope, delay: timedelta | None = None) -> None:
+        """Place an envelope on its queue, visible after `delay`; returns when it is safe there.
+
+        Raises:
+            PublishError: The broker did not take it.
+            UnknownQueue: A delay needs a queue that was declared here.
+            BrokerUnavailable: It cannot be reached.
+            ShutDown: This backend is closed.
+        """
+
+    @abstractmethod
+    def defer(self, envelope: Envelope, delay: timedelta) -> None:
+        """Hold an envelope for `delay`; errors as for `publish`."""
+
+    def publish_many(self, envelopes: Sequence[Envelope]) -> dict[int, QueueyError]:
+        """Publish all, and return the error of each one that was not taken, by index.
+
+        Override it where publishing together is faster than one by one.
+        """
+        failures: dict[int, QueueyError] = {}
+        for index, envelope in enumerate(envelopes):
+            try:
+                self.publish(envelope)
+            except QueueyError as error:
+                failures[index] = error
+        return failures
+
+    @abstractmethod
+    def consume(
+        self, configs: Sequence[QueueConfig], inbox: Inbox, listener: Listener
+    ) -> Consumption:
+        """Start pushing deliveries into `inbox`, at most `prefetch` of each queue unsettled.
+
+        Returns at once; that the broker could not be reached is told to the listener.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let publishes under way finish, then close. Idempotent and final."""
+
+    @abstractmethod
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""

@@ -1,0 +1,83 @@
+"""One queue's consumer on one channel: what it settles, and how to see that it is dead.
+
+Everything in here belongs to the consumer thread (`consumer.py`). Which frames to send is worked
+out in `ledger.py`.
+"""
+
+import enum
+import uuid
+from collections.abc import Callable, Sequence
+
+from pika.adapters.blocking_connection import BlockingChannel
+from pika.spec import Basic, BasicProperties
+
+from queuey_sync.backends.rabbitmq.ledger import Ledger
+from queuey_sync.errors import BackendError
+
+OnMessage = Callable[[BlockingChannel, Basic.Deliver, BasicProperties, bytes], None]
+
+
+class Settling(enum.Enum):
+    """What becomes of a delivered message at the broker."""
+
+    ACK = "ack"
+    REQUEUE = "requeue"
+    DISCARD = "discard"
+
+
+class ConsumerChannel:
+    """A channel that consumes one queue. Owner: the consumer thread."""
+
+    def __init__(self, queue: str, channel: BlockingChannel) -> None:
+        self.queue = queue
+        self.channel = channel
+        self._consumer_tag = consumer_tag(queue)
+        self._ledger = Ledger()
+        self._cancelled = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still settle anything, as far as is known. From any thread."""
+        return self.channel.is_open
+
+    def consume(self, prefetch: int, on_message: OnMessage) -> None:
+        """Subscribe, with at most `prefetch` messages unsettled."""
+        self.channel.add_on_cancel_callback(self._on_cancel)
+        self.channel.basic_qos(prefetch_count=prefetch)
+        self.channel.basic_consume(self.queue, on_message, consumer_tag=self._consumer_tag)
+
+    def cancel(self) -> None:
+        """Take no more; pika gives back what it had received and not yet passed on."""
+        self.channel.basic_cancel(self._consumer_tag)
+
+    def fault(self) -> BaseException | None:
+        """Why this consumer gets nothing any more, if so; pika raises nothing for it."""
+        if self._cancelled:
+            return BackendError(f"the broker cancelled the consumer of queue `{self.queue}`")
+        if self.channel.is_closed:
+            # The broker's reason is in a private attribute only.
+            reason = getattr(self.channel, "_closing_reason", None)
+            return reason or BackendError(f"the channel of queue `{self.queue}` was closed")
+        return None
+
+    def send(self, settled: Sequence[tuple[int, Settling]]) -> None:
+        """Settle messages at the broker, by their delivery tags, with as few frames as possible."""
+        for tag, settling in settled:
+            if settling is not Settling.ACK:
+                self.channel.basic_nack(tag, requeue=settling is Settling.REQUEUE)
+                self._ledger.reject([tag])
+        for ack in self._ledger.ack(tag for tag, settling in settled if settling is Settling.ACK):
+            self.channel.basic_ack(ack.tag, multiple=ack.multiple)
+
+    def _on_cancel(self, _method: object) -> None:
+        self._cancelled = True
+
+
+def consumer_tag(queue: str) -> str:
+    """A unique name for a consumer, which shows the queue and fits AMQP's 255 bytes.
+
+    >>> consumer_tag("shop.orders").startswith("queuey.shop.orders.")
+    True
+    """
+    name = queue.encode()[:160].decode(errors="ignore")
+    return f"queuey.{name}.{uuid.uuid4().hex}"

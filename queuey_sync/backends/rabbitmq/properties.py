@@ -1,0 +1,65 @@
+"""The AMQP properties of what is published. Pure.
+
+Never an expiration, and never a header that a delivery arrived with: a copy is built from the
+envelope alone, because brokers judge a message by the history in its headers. Nothing reads these
+properties back; they are for people who look into a queue. `topology.py` says where messages go.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import pika
+
+from queuey_sync.envelope import Envelope
+
+_SHORT_TEXT = 255
+"""Bytes; a short string of AMQP holds no more."""
+_HEADER_TEXT = 8_192
+"""Bytes; over headers that do not fit into one frame, of 128 KiB, the broker hangs up."""
+_PERSISTENT: Final = 2
+
+
+def of_envelope(envelope: Envelope) -> pika.BasicProperties:
+    """The properties of a job on its way to a worker."""
+    return _properties(envelope, {"x-attempt": envelope.attempt, "x-deferrals": envelope.deferrals})
+
+
+def of_dead_letter(envelope: Envelope, queue: str, reason: str) -> pika.BasicProperties:
+    """The properties of a job that was given up on; `queue` is where it was consumed from."""
+    headers: dict[str, int | str] = {
+        "x-attempt": envelope.attempt,
+        "x-deferrals": envelope.deferrals,
+        "x-death-reason": cut(reason, _HEADER_TEXT),
+        "x-original-queue": queue,
+        "x-attempts": envelope.attempt,
+    }
+    return _properties(envelope, headers)
+
+
+def of_malformed(queue: str) -> pika.BasicProperties:
+    """The properties of a body that is no envelope."""
+    return pika.BasicProperties(
+        delivery_mode=_PERSISTENT,
+        headers={"x-death-reason": "malformed envelope", "x-original-queue": queue},
+    )
+
+
+def cut(text: str, limit: int) -> str:
+    """At most `limit` bytes of `text`, cut between two characters; lone surrogates become ``?``.
+
+    >>> cut("naïve", 3), cut("naïve", 4)
+    ('na', 'naï')
+    """
+    encoded = text.encode(errors="replace")
+    return encoded[:limit].decode(errors="ignore")
+
+
+def _properties(envelope: Envelope, headers: Mapping[str, int | str]) -> pika.BasicProperties:
+    return pika.BasicProperties(
+        content_type="application/json",
+        headers=dict(headers),
+        delivery_mode=_PERSISTENT,
+        priority=envelope.priority,
+        message_id=str(envelope.job_id),
+        type=cut(envelope.job_type, _SHORT_TEXT),
+    )

@@ -1,0 +1,145 @@
+"""What RabbitMQ holds: the names and arguments of every queue. Pure.
+
+A queue ``q`` comes with ``q.dead``, for jobs given up on, and with hold queues ``q.deferred.<ms>``,
+one for each rounded delay: a message in one expires after that time and the broker moves it back to
+``q``. Nothing consumes a hold queue. Its arguments follow from its name alone, so that any two
+processes agree on them. `options.py` explains the knobs; `publishing/` declares.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from queuey_sync.backends.rabbitmq.options import LONGEST_TTL_MS, Options
+from queuey_sync.durations import ceil_ms, format_duration
+from queuey_sync.errors import BackendError
+from queuey_sync.queues import QueueConfig
+
+_LONGEST_NAME = 255
+"""Bytes; AMQP cannot encode more."""
+_LONGEST_SHOWN = 100
+"""Characters of a refused name that an error repeats."""
+_LONGEST_DELAY = timedelta(milliseconds=LONGEST_TTL_MS)
+_UINT32_MAX = 4_294_967_295
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDeclaration:
+    """One queue to declare: a classic one, never exclusive, never deleted automatically."""
+
+    name: str
+    durable: bool = True
+    arguments: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def ttl_seconds(self) -> float:
+        """How long a message may wait in it."""
+        ttl_ms = self.arguments.get("x-message-ttl")
+        return ttl_ms / 1_000 if isinstance(ttl_ms, int) else math.inf
+
+
+class Topology:
+    """Names and arguments, as the options want them.
+
+    >>> topology = Topology(Options())
+    >>> topology.dead_queue("shop.orders"), topology.hold_queue("shop.orders", 30_000)
+    ('shop.orders.dead', 'shop.orders.deferred.30000')
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def dead_queue(self, queue: str) -> str:
+        """The queue for the jobs of `queue` that were given up on."""
+        return queue + self._options.dead_suffix
+
+    def hold_queue(self, queue: str, ttl_ms: int) -> str:
+        """The queue where jobs of `queue` wait for `ttl_ms`."""
+        return f"{queue}{self._options.deferred_suffix}.{ttl_ms}"
+
+    def check(self, config: QueueConfig) -> None:
+        """Refuse a name that is too long, before anything is created.
+
+        Raises:
+            BackendError: The name, or one that is built from it, cannot be sent.
+        """
+        queue = config.full_name
+        check_name(queue)
+        if not _fits(self.hold_queue(queue, LONGEST_TTL_MS)):
+            raise BackendError(f"the queue name `{queue}` leaves no room for its hold queues")
+        if self._options.declare_dead_letter_queues and not _fits(self.dead_queue(queue)):
+            raise BackendError(f"the queue name `{queue}` leaves no room for its dead-letter queue")
+
+    def declarations(self, config: QueueConfig) -> list[QueueDeclaration]:
+        """The queue itself and, unless switched off, its dead-letter queue, in this order."""
+        queues = [QueueDeclaration(config.full_name, config.durable, _arguments(config))]
+        if self._options.declare_dead_letter_queues:
+            queues.append(QueueDeclaration(self.dead_queue(config.full_name)))
+        return queues
+
+    def hold(self, config: QueueConfig, ttl_ms: int) -> QueueDeclaration:
+        """The hold queue of `config` for `ttl_ms`.
+
+        The queue outlives its last declaration by twice its time, so a message that was published
+        right after a declaration leaves before the queue goes.
+        """
+        return QueueDeclaration(
+            self.hold_queue(config.full_name, ttl_ms),
+            config.durable,
+            {
+                "x-message-ttl": ttl_ms,
+                "x-dead-letter-exchange": "",
+                "x-dead-letter-routing-key": config.full_name,
+                "x-expires": min(2 * ttl_ms, _UINT32_MAX),
+            },
+        )
+
+
+def hold_ttl_ms(delay: timedelta, step_ms: int) -> int:
+    """A delay in whole steps, rounded up: at least one step, and never early.
+
+    Raises:
+        BackendError: No hold queue can wait so long.
+
+    >>> hold_ttl_ms(timedelta(seconds=29.2), 1000), hold_ttl_ms(timedelta(0), 1000)
+    (30000, 1000)
+    """
+    if delay <= _LONGEST_DELAY:
+        ttl_ms = max(-(-ceil_ms(delay) // step_ms), 1) * step_ms
+        if ttl_ms <= LONGEST_TTL_MS:
+            return ttl_ms
+    raise BackendError(
+        f"a delay of {format_duration(delay)} is longer than a hold queue can wait"
+        f" ({format_duration(_LONGEST_DELAY)}): refused rather than released early"
+    )
+
+
+def check_name(name: str) -> None:
+    """Refuse a queue name that AMQP cannot encode.
+
+    Raises:
+        BackendError: It is longer than 255 bytes, or is no valid text.
+    """
+    if not _fits(name):
+        shown = name[:_LONGEST_SHOWN].encode(errors="replace").decode()
+        raise BackendError(
+            f"invalid AMQP name `{shown}`: a queue name is UTF-8 text of at most"
+            f" {_LONGEST_NAME} bytes"
+        )
+
+
+def _fits(name: str) -> bool:
+    try:
+        return len(name.encode()) <= _LONGEST_NAME
+    except UnicodeEncodeError:
+        return False
+
+
+def _arguments(config: QueueConfig) -> dict[str, object]:
+    arguments: dict[str, object] = {}
+    if config.message_ttl is not None:
+        arguments["x-message-ttl"] = min(max(ceil_ms(config.message_ttl), 1), _UINT32_MAX)
+    if config.top_level:
+        arguments["x-max-priority"] = config.top_level
+    return arguments

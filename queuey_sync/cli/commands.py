@@ -1,0 +1,91 @@
+"""The commands together, and what becomes of their errors: one line, and an exit code.
+
+Each command is in the module of its name; `exits.py` has the codes, `signals.py` what signals do.
+"""
+
+import importlib.metadata
+from collections.abc import Sequence
+
+import click
+
+from queuey_sync.cli.declare import declare
+from queuey_sync.cli.enqueue import enqueue
+from queuey_sync.cli.exits import Exit, exit_for
+from queuey_sync.cli.reporting import say, show_traceback, without_passwords
+from queuey_sync.cli.signals import Signals
+from queuey_sync.cli.worker import worker
+from queuey_sync.errors import ConsumerStopped, QueueyError
+
+
+def _show_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - as click calls it
+    if wanted:
+        try:
+            version = importlib.metadata.version("queuey-sync")
+        except importlib.metadata.PackageNotFoundError:
+            version = "(not installed)"
+        click.echo(f"queuey-sync {version}")
+        context.exit()
+
+
+@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
+@click.pass_context
+def commands(context: click.Context) -> None:
+    """Background jobs for plain synchronous Python.
+
+    MODULE:APP names a Queuey app, such as shop.jobs:app; modules of the current directory are found
+    too. Results go to standard output, logs and errors to standard error.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+        context.exit(Exit.USAGE)
+
+
+commands.add_command(declare)
+commands.add_command(enqueue)
+commands.add_command(worker)
+
+
+def run(signals: Signals, arguments: Sequence[str] | None = None) -> int:
+    """Run one command, report what went wrong with it, and return the exit code.
+
+    Args:
+        signals: What listens for signals already.
+        arguments: In place of those of this process.
+    """
+    try:
+        # Without click's own handling of errors, commands return None, and --help its exit code.
+        code: int | None = commands.main(
+            arguments, prog_name="queuey-sync", standalone_mode=False, obj=signals
+        )
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else "queuey-sync"
+        text = without_passwords(error.format_message())
+        say(f"{text.rstrip('.')}; see {path} --help")
+        return error.exit_code
+    except click.ClickException as error:
+        say(without_passwords(error.format_message()))
+        return error.exit_code
+    except QueueyError as error:
+        return _report(error)
+    except Exception as error:  # noqa: BLE001 - the last one to ask
+        show_traceback(error)
+        say(without_passwords(f"unexpected {type(error).__name__}: {error}"))
+        return Exit.UNEXPECTED
+    return code or Exit.SUCCESS
+
+
+def _report(error: QueueyError) -> Exit:
+    code = exit_for(error)
+    if code is Exit.UNEXPECTED:
+        show_traceback(error)
+    cause = error.__cause__ if isinstance(error, ConsumerStopped) else None
+    say(f"{error}: {str(cause) or type(cause).__name__}" if cause else str(error))
+    return code

@@ -1,0 +1,65 @@
+"""The exit codes, which error gives which, and how the process ends.
+
+A supervisor may build on them: a code of 3 will not get better by itself, one of 4 may. A process
+that a signal ended has 128 plus the signal's number, as in a shell.
+"""
+
+import enum
+import logging
+import sys
+import threading
+from typing import NoReturn
+
+from queuey_sync.cli.signals import end_now
+from queuey_sync.errors import (
+    BackendError,
+    ConfigurationError,
+    ConsumerStopped,
+    QueueyError,
+    WorkerStuck,
+)
+
+
+class Exit(enum.IntEnum):
+    """The exit codes of every command."""
+
+    SUCCESS = 0
+    """Done; for a worker: stopped when asked to, with all that ran finished."""
+    UNEXPECTED = 1
+    """A fault that none of the others names; a traceback goes with it."""
+    USAGE = 2
+    """The command line or its input is wrong."""
+    BAD_APP = 3
+    """The app cannot be imported, or is wrong."""
+    BROKER = 4
+    """The broker cannot be reached, was lost, or refused."""
+    STUCK = 9
+    """Every slot of a worker is held by a handler over its time limit."""
+
+
+def exit_for(error: QueueyError) -> Exit:
+    """The exit code that tells of an error.
+
+    >>> from queuey_sync.errors import ConsumerStopped
+    >>> exit_for(ConsumerStopped("shop.mail")).name
+    'BROKER'
+    """
+    match error:
+        case WorkerStuck():
+            return Exit.STUCK
+        case BackendError() | ConsumerStopped():
+            return Exit.BROKER
+        case ConfigurationError():
+            return Exit.BAD_APP
+        case _:
+            return Exit.UNEXPECTED
+
+
+def leave(code: int) -> NoReturn:
+    """End the process; at once when a worker left handlers behind that are over their time limit.
+
+    Python would wait for their threads for ever. What ``atexit`` holds is lost in that case alone.
+    """
+    if any(thread.name.startswith("queuey-slot") for thread in threading.enumerate()):
+        end_now(code, finish=logging.shutdown)
+    sys.exit(code)

@@ -1,0 +1,1 @@
+"""Watching it work: `logs` puts the job into log records."""

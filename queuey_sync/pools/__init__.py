@@ -1,0 +1,1 @@
+"""Where handlers run: `base` is the seam, `invoke` what every pool does with one attempt."""

@@ -1,0 +1,108 @@
+"""One attempt, from payload bytes to `Result`: decode, call, classify. The same in every pool.
+
+Nothing that a handler raises leaves this module as an exception, ``SystemExit`` included. Each run
+has `contextvars` of its own, so nothing that one job sets is seen by the next.
+"""
+
+import contextvars
+import inspect
+import traceback
+
+import msgspec
+
+from queuey_sync.context import set_current
+from queuey_sync.errors import Deferred, Fatal, JobError, SerializationError, Stopping
+from queuey_sync.pools.base import SUCCEEDED, Attempt, Kind, Result
+from queuey_sync.retry import RetryPolicy
+
+
+def invoke(attempt: Attempt) -> Result:
+    """Run the handler of an attempt, and say what came of it."""
+    return contextvars.copy_context().run(_invoke, attempt)
+
+
+def _invoke(attempt: Attempt) -> Result:
+    try:
+        job = attempt.handler.job_type.decode(attempt.payload)
+    except SerializationError as error:
+        return Result(kind=Kind.UNDECODABLE, reason=f"decode error: {error}")
+    policy = None
+    context = attempt.context
+    try:
+        if attempt.handler.own_policy is not None:
+            policy = _own_policy(attempt, job)
+            if policy is not None:
+                context = msgspec.structs.replace(context, max_attempts=policy.max_attempts)
+        set_current(context)
+        returned = attempt.handler.call(job, context)
+        if returned is not None:
+            _raise_returned(returned)
+    except BaseException as error:  # noqa: BLE001 - whatever a handler raises is one job's outcome
+        return _classify(error, policy, stopping=context.stopping)
+    return SUCCEEDED
+
+
+def _raise_returned(returned: object) -> None:
+    """A returned error counts as raised; a coroutine would silently never run."""
+    if isinstance(returned, JobError):
+        raise returned
+    if inspect.iscoroutine(returned):
+        returned.close()
+        raise TypeError("the handler returned a coroutine; handlers are plain functions here")
+
+
+def _own_policy(attempt: Attempt, job: object) -> RetryPolicy | None:
+    assert attempt.handler.own_policy is not None  # noqa: S101 - narrows the type for the checkers
+    policy = attempt.handler.own_policy(job)
+    if policy is not None and not isinstance(policy, RetryPolicy):
+        raise TypeError(f"retry_policy() returned {policy!r}, which is no RetryPolicy")
+    return policy
+
+
+def _classify(error: BaseException, policy: RetryPolicy | None, *, stopping: bool) -> Result:
+    if isinstance(error, JobError):
+        return _job_error(error, policy)
+    if isinstance(error, Stopping) and stopping:
+        return Result(kind=Kind.STOPPED)
+    return Result(
+        kind=Kind.RETRYABLE,
+        reason=f"handler panicked: {describe(error)}",
+        policy=policy,
+        traceback=_traceback(error),
+    )
+
+
+def _job_error(error: JobError, policy: RetryPolicy | None) -> Result:
+    match error:
+        case Deferred():
+            return Result(kind=Kind.DEFERRED, reason=error.reason, delay=error.delay)
+        case Fatal():
+            kind = Kind.FATAL
+        case _:
+            kind = Kind.RETRYABLE
+    trace = _traceback(error) if error.__cause__ is not None else ""
+    reason = getattr(error, "reason", None)
+    if reason is None:  # a subclass that never called the constructor of its base
+        reason = describe(error)
+    return Result(kind=kind, reason=reason, policy=policy, traceback=trace)
+
+
+def describe(error: BaseException) -> str:
+    """Type and text of an error, also of one whose text cannot be made.
+
+    >>> describe(ValueError("boom")), describe(KeyError())
+    ('ValueError: boom', 'KeyError')
+    """
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except Exception as fault:  # noqa: BLE001 - an error's __str__ is user code
+        return f"{name} (its text cannot be made: {type(fault).__name__})"
+    return f"{name}: {text}" if text else name
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001 - formatting calls the __str__ of every error in the chain
+        return "".join(traceback.format_tb(error.__traceback__))

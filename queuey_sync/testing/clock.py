@@ -1,0 +1,53 @@
+"""A clock that stands still until a test moves it, for `MemoryBackend`.
+
+It knows nothing of jobs: it keeps callbacks and calls them when their time comes.
+"""
+
+import itertools
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from heapq import heappop, heappush
+
+from queuey_sync.durations import Duration, parse_duration
+
+
+class ManualClock:
+    """Time that passes only in `advance`, so that no test waits for an hour.
+
+    >>> clock = ManualClock()
+    >>> clock.call_later(timedelta(hours=1), lambda: print("an hour later"))
+    >>> clock.advance("59m")
+    >>> clock.advance("1m")
+    an hour later
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._now = timedelta(0)  # guarded by _lock
+        self._waiting: list[tuple[timedelta, int, Callable[[], None]]] = []  # guarded by _lock
+        self._numbers = itertools.count()
+
+    def call_later(self, delay: timedelta, callback: Callable[[], None]) -> None:
+        """Call `callback` in the `advance` that reaches `delay` from now; any thread may ask."""
+        with self._lock:
+            heappush(self._waiting, (self._now + delay, next(self._numbers), callback))
+
+    def advance(self, duration: Duration) -> None:
+        """Let time pass, and call in this thread, in order, everything whose time comes.
+
+        Callbacks see the moment they were waiting for as now; what they schedule within `duration`
+        is called too.
+        """
+        with self._lock:
+            until = self._now + parse_duration(duration)
+        while callback := self._next_due(until):
+            callback()
+
+    def _next_due(self, until: timedelta) -> Callable[[], None] | None:
+        with self._lock:
+            if self._waiting and self._waiting[0][0] <= until:
+                self._now, _, callback = heappop(self._waiting)
+                return callback
+            self._now = until
+            return None

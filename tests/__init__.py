@@ -1,0 +1,1 @@
+"""The tests; `support/` holds what several of them share, `conftest.py` the fixtures."""

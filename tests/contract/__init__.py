@@ -1,0 +1,1 @@
+"""One suite of what every backend must do; `adapters.py` is all that differs between them."""

@@ -1,0 +1,94 @@
+"""Finding RabbitMQ on this machine, and installing it from Debian's packages when it is missing.
+
+Standard library only; the nodes themselves are in `broker.py`.
+"""
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+_DEBIAN_SBIN = Path("/usr/lib/rabbitmq/bin")
+
+
+class BrokerMissing(Exception):
+    """There is no RabbitMQ on this machine, and it cannot be installed; says what to do."""
+
+
+class BrokerFailed(Exception):
+    """A node did not start or a command failed; holds the end of what it printed."""
+
+
+def rabbitmq_sbin() -> Path:
+    """The folder of RabbitMQ's own start scripts.
+
+    Debian's commands on the PATH are wrappers which change the user to `rabbitmq`; the scripts
+    under them run as whoever calls them, and keep to the folders that they are told.
+
+    Raises:
+        BrokerMissing: It is not installed.
+    """
+    if (_DEBIAN_SBIN / "rabbitmq-server").exists():
+        return _DEBIAN_SBIN
+    found = shutil.which("rabbitmq-server")
+    if found is None or shutil.which("epmd") is None:
+        raise BrokerMissing(
+            "no RabbitMQ is installed: set QUEUEY_TEST_URL to a broker you may use, such as"
+            " amqp://guest:guest@localhost/, or install Debian's rabbitmq-server"
+        )
+    return Path(found).resolve().parent
+
+
+def install_rabbitmq() -> None:
+    """Install Debian's package when it is missing, without starting its service.
+
+    Raises:
+        BrokerMissing: It is missing, and this is not root on a Debian.
+        BrokerFailed: The package could not be installed.
+    """
+    try:
+        rabbitmq_sbin()
+    except BrokerMissing:
+        if os.geteuid() != 0 or shutil.which("apt-get") is None:
+            raise
+        with _services_not_started():
+            _apt_get("update")
+            _apt_get("install", "--yes", "--no-install-recommends", "rabbitmq-server")
+
+
+@contextlib.contextmanager
+def _services_not_started() -> Iterator[None]:
+    """Debian asks this file before a package starts its service; one that exists is left alone."""
+    policy = Path("/usr/sbin/policy-rc.d")
+    ours = not policy.exists()
+    if ours:
+        policy.write_text("#!/bin/sh\nexit 101\n")
+        policy.chmod(0o755)
+    try:
+        yield
+    finally:
+        if ours:
+            policy.unlink(missing_ok=True)
+
+
+def _apt_get(*arguments: str) -> None:
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    command = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *arguments]
+    done = subprocess.run(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise BrokerFailed(f"{' '.join(command)} failed:\n{tail(done.stdout)}")
+
+
+def tail(text: str, lines: int = 40) -> str:
+    """The last lines of what a program printed."""
+    return "\n".join(text.splitlines()[-lines:])
