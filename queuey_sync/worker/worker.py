@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 
 _STUCK_AFTER = 2.0
 """Seconds that all slots may be overdue: pure Python leaves within them, blocking calls may not."""
+_LOOK_AGAIN = 1.0
+"""Seconds between two looks for signals: one that comes just as a wait begins does not end it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,10 +293,14 @@ class Worker(Generic[Q]):
 
     def _next_event(self) -> None:
         try:
-            event = self._events.get(timeout=_STUCK_AFTER if self._all_overdue else None)
+            event = self._events.get(timeout=_STUCK_AFTER if self._all_overdue else _LOOK_AGAIN)
         except Empty:
-            self._fail(WorkerStuck(self._concurrency))
-            return
+            if self._all_overdue:
+                self._fail(WorkerStuck(self._concurrency))
+        else:
+            self._take(event)
+
+    def _take(self, event: _Event) -> None:
         match event:
             case _StopRequested():
                 self._stop_requested = True

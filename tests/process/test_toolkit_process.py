@@ -179,3 +179,20 @@ def test_a_forked_child_hears_its_own_signals(start: Start) -> None:
     parent.terminate()
     assert seconds_until_exit(parent) < 2
     assert 0 == parent.returncode
+
+
+_INTERRUPTED_WAITS = """
+import random, signal
+from queuey_sync import Shutdown
+
+for number in range(1500):
+    shutdown = Shutdown()
+    signal.signal(signal.SIGALRM, lambda *_: shutdown.stop())
+    signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 1e-4))
+    assert shutdown.watcher().wait(20), number
+"""
+
+
+def test_a_stop_may_interrupt_a_wait_anywhere() -> None:
+    """A real signal at a random moment of a wait neither deadlocks nor is missed."""
+    subprocess.run([sys.executable, "-c", _INTERRUPTED_WAITS], check=True, timeout=60)

@@ -3,14 +3,10 @@
 import copy
 import gc
 import pickle
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from types import FrameType
-from typing import Any
 
 import pytest
 
@@ -147,61 +143,6 @@ def test_listening_needs_the_main_thread(threads: ThreadPoolExecutor) -> None:
     """Elsewhere it is an error that says where to call it."""
     with pytest.raises(RuntimeError, match="on the main thread"):
         threads.submit(Shutdown().listen_for_signals).result()
-
-
-class InterruptedWait:
-    """A wait on a thread of its own, with ``stop()`` called inside it before one bytecode.
-
-    This is how a signal handler comes to run: on the waiting thread, between two bytecodes of any
-    Python code that it is in.
-    """
-
-    def __init__(self, stop_before: int | None) -> None:
-        self.shutdown = Shutdown()
-        self.stop_before = stop_before
-        self.bytecodes = 0
-        self.heard: bool | None = None
-        self.thread = threading.Thread(target=self._run, daemon=True)
-        self.thread.start()
-
-    def _run(self) -> None:
-        watcher = self.shutdown.watcher()
-        tracer = sys.gettrace()
-        sys.settrace(self._trace)
-        try:
-            self.heard = watcher.wait(30)
-        finally:
-            sys.settrace(tracer)
-
-    def _trace(self, frame: FrameType, event: str, _arg: object) -> Any:
-        frame.f_trace_opcodes = True
-        if event == "opcode":
-            if self.bytecodes == self.stop_before:
-                sys.settrace(None)
-                self.shutdown.stop()
-            self.bytecodes += 1
-        return self._trace
-
-
-def test_a_stop_may_interrupt_a_wait_anywhere() -> None:
-    """A stop before any bytecode of a wait neither deadlocks nor is missed."""
-    counted = InterruptedWait(stop_before=None)
-    seen = -1
-
-    def asleep() -> bool:
-        nonlocal seen
-        seen, before = counted.bytecodes, seen
-        time.sleep(0.02)
-        return seen == before > 0
-
-    eventually(asleep)
-    counted.shutdown.stop()
-    counted.thread.join(timeout=5)
-    assert seen > 50
-    for bytecode in range(seen):
-        wait = InterruptedWait(stop_before=bytecode)
-        wait.thread.join(timeout=0.5)
-        assert wait.heard, f"stopped before bytecode {bytecode} of {seen}"
 
 
 # Backoff
