@@ -1,6 +1,5 @@
 """What becomes of jobs when a real worker runs them: cases F, G, K and L, on every backend."""
 
-import logging
 from typing import Any
 
 import pytest
@@ -348,20 +347,3 @@ def test_the_hook_is_silent_otherwise_and_correlation_ids_stay(bench: Bench) -> 
         bench.until(lambda: heard)
     assert ["t-9"] * 4 == [ctx.correlation_id for ctx in handler.runs]
     assert ["t-9"] == [dead.envelope.correlation_id for dead in heard]
-
-
-def test_log_levels(memory_bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    """T1: deferrals log at INFO, retries and dead letters at WARNING, with the job's fields."""
-    bench = memory_bench
-    caplog.set_level(logging.DEBUG, "queuey_sync")
-    handler = Script(Deferred("1s", "wait"), Retryable("again"), None, Fatal("no"))
-    with bench.working({bench.shop.Charge: handler}):
-        bench.producer.enqueue(bench.shop.Charge("ada"))
-        bench.until(lambda: 3 == len(handler.runs))
-        bench.producer.enqueue(bench.shop.Charge("ada"))
-        bench.until(lambda: bench.dead(bench.orders))
-    records = [r for r in caplog.records if r.name == "queuey_sync.worker.settle"]
-    assert ["INFO", "WARNING", "DEBUG", "WARNING"] == [record.levelname for record in records]
-    assert [1, 1, 2, 1] == [record.__dict__["attempt"] for record in records]
-    for text, record in zip(["wait", "again", "succeeded", "no"], records, strict=True):
-        assert text in record.getMessage()
