@@ -23,7 +23,7 @@ from pika.spec import Basic, BasicProperties
 from queuey_sync.backends.base import Inbox, Listener
 from queuey_sync.backends.rabbitmq.channel import ConsumerChannel, Settling
 from queuey_sync.backends.rabbitmq.delivery import Copies, RabbitMQDelivery
-from queuey_sync.backends.rabbitmq.dialling import address, fault_text
+from queuey_sync.backends.rabbitmq.dialling import address, fault_text, quieten_pika
 from queuey_sync.errors import (
     BackendError,
     BrokerUnavailable,
@@ -176,9 +176,10 @@ class Consumer:
         self._end(error)
 
     def _connect_and_serve(self) -> QueueyError | None:
+        quieten_pika()
         try:
             connection = pika.BlockingConnection(self._parameters)
-        except AMQPError as fault:
+        except (AMQPError, OSError) as fault:
             return _caused_by(fault, BrokerUnavailable(self._text("cannot reach", fault)))
         try:
             for config in self._configs:
@@ -192,7 +193,7 @@ class Consumer:
             _hang_up(connection)
         return None
 
-    def _text(self, what: str, fault: AMQPError) -> str:
+    def _text(self, what: str, fault: Exception) -> str:
         return f"{what} {address(self._parameters)}: {fault_text(fault, self._parameters)}"
 
     def _stopped(self, fault: Exception) -> ConsumerStopped:
