@@ -183,6 +183,10 @@ def _configure(
     if not name:
         raise ConfigurationError(f"{queues.__name__}.{key}: the member's name is empty; give name=")
     full_name = name if prefix is None else f"{prefix}.{name}"
+    if not full_name.isprintable():
+        raise ConfigurationError(
+            f"{queues.__name__}.{key}: name {full_name!r} holds characters that cannot be printed"
+        )
     return replace(declared.config, full_name=full_name)
 
 

@@ -21,7 +21,10 @@ def connect(url: str, **options: Any) -> Backend:  # noqa: ANN401 - of whichever
     >>> connect("memory:").is_closed()
     False
     """
-    scheme = urlsplit(url).scheme
+    try:
+        scheme = urlsplit(url).scheme
+    except (ValueError, AttributeError):  # its text may hold the password, so it is not shown
+        raise ConfigurationError("url: it cannot be read as a URL") from None
     try:
         match scheme:
             case "amqp" | "amqps":

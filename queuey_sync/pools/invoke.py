@@ -96,7 +96,7 @@ def describe(error: BaseException) -> str:
     name = type(error).__name__
     try:
         text = str(error)
-    except Exception as fault:  # noqa: BLE001 - an error's __str__ is user code
+    except BaseException as fault:  # noqa: BLE001 - an error's __str__ is user code
         return f"{name} (its text cannot be made: {type(fault).__name__})"
     return f"{name}: {text}" if text else name
 
@@ -104,5 +104,5 @@ def describe(error: BaseException) -> str:
 def _traceback(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(error))
-    except Exception:  # noqa: BLE001 - formatting calls the __str__ of every error in the chain
+    except BaseException:  # noqa: BLE001 - it calls the __str__ of every error in the chain
         return "".join(traceback.format_tb(error.__traceback__))

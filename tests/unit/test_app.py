@@ -1,5 +1,7 @@
 """Tests of the app: one backend, made when it is first needed, and the URL that it goes to."""
 
+from typing import Any
+
 import pytest
 
 from queuey_sync import ConfigurationError, Job, MemoryBackend, QueueSet, Queuey, connect, queue
@@ -71,3 +73,11 @@ def test_unknown_options_are_refused() -> None:
         connect("memory:", dead_suffix=".x")
     with pytest.raises(ConfigurationError, match=r"options of amqp: .*'prefetch'"):
         connect("amqp://localhost", prefetch=3)
+
+
+@pytest.mark.parametrize("url", ["amqp://u:secret@[::1/", 3])
+def test_what_is_no_url_at_all_is_refused_without_showing_it(url: Any) -> None:
+    """The text keeps what may hold a password to itself."""
+    with pytest.raises(ConfigurationError, match="cannot be read") as caught:
+        connect(url)
+    assert "secret" not in str(caught.value)

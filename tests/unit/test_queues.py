@@ -287,3 +287,12 @@ def test_configs_by_hand_are_not_checked() -> None:
     config = QueueConfig("q", max_priority=0)
     assert (None, 0) == (config.max_priority, config.top_level)
     assert 10 == QueueConfig("q").top_level
+
+
+@pytest.mark.parametrize("name", ["b\nERROR x", "b\x00", "b\ud800"])
+def test_names_that_cannot_be_printed_are_refused(name: str) -> None:
+    """A broker would change such a name, or a log would be forged by it."""
+    with pytest.raises(ConfigurationError, match="cannot be printed"):
+
+        class Odd(QueueSet):
+            A = queue(name=name)

@@ -118,9 +118,15 @@ class _Unprintable(Exception):
         raise RuntimeError("no text")
 
 
+class _Exiting(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(7)
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
+        (_Exiting(), "handler panicked: _Exiting (its text cannot be made: SystemExit)"),
         (ValueError("boom"), "handler panicked: ValueError: boom"),
         (SystemExit(3), "handler panicked: SystemExit: 3"),
         (KeyboardInterrupt(), "handler panicked: KeyboardInterrupt"),
