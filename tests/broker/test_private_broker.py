@@ -36,6 +36,8 @@ def _count(url: str, queue: str) -> int:
 def test_a_killed_node_comes_back_with_its_data(private_broker: Broker) -> None:
     """A node that was killed starts again at the same URL and still holds what it had confirmed."""
     _publish_one(private_broker.url, "kept")
+    # A confirm says that the message is on disk; the list of queues follows a moment later.
+    private_broker.ctl("eval", "mnesia:sync_log().")
     private_broker.kill()
     assert not private_broker.is_running()
     private_broker.start()
