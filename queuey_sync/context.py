@@ -6,7 +6,7 @@ records.
 """
 
 import time
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from datetime import timedelta
 from uuid import UUID
 
@@ -73,7 +73,7 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
         return self.watcher.is_stopping()
 
 
-# Each thread has its own value: a handler's thread sets it before the handler and resets it after.
+# Set inside a contextvars.Context that is made for one run and thrown away after it.
 _current: ContextVar[JobContext | None] = ContextVar("queuey_sync_current_job", default=None)
 
 
@@ -82,11 +82,6 @@ def current_job() -> JobContext | None:
     return _current.get()
 
 
-def set_current(context: JobContext) -> Token[JobContext | None]:
-    """Enter a job; give what this returns to `reset_current` afterwards."""
-    return _current.set(context)
-
-
-def reset_current(token: Token[JobContext | None]) -> None:
-    """Leave the job again."""
-    _current.reset(token)
+def set_current(context: JobContext) -> None:
+    """Enter a job, for the rest of the `contextvars.Context` that this is called in."""
+    _current.set(context)

@@ -2,13 +2,14 @@
 
 import threading
 import time
+from contextvars import copy_context
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from queuey_sync.context import JobContext, current_job, reset_current, set_current
+from queuey_sync.context import JobContext, current_job, set_current
 from queuey_sync.shutdown import Shutdown
 
 
@@ -72,14 +73,19 @@ def test_current_job_is_that_of_the_thread() -> None:
     """The current job is seen between entering and leaving, nested, and by its own thread alone."""
     outer, inner = JobContext(attempt=1), JobContext(attempt=2)
     seen: list[JobContext | None] = [current_job()]
-    outer_token = set_current(outer)
-    inner_token = set_current(inner)
-    seen.append(current_job())
-    other = threading.Thread(target=lambda: seen.append(current_job()))
-    other.start()
-    other.join()
-    reset_current(inner_token)
-    seen.append(current_job())
-    reset_current(outer_token)
+
+    def run_outer() -> None:
+        set_current(outer)
+        copy_context().run(run_inner)
+        seen.append(current_job())
+
+    def run_inner() -> None:
+        set_current(inner)
+        seen.append(current_job())
+        other = threading.Thread(target=lambda: seen.append(current_job()))
+        other.start()
+        other.join()
+
+    copy_context().run(run_outer)
     seen.append(current_job())
     assert [None, inner, None, outer, None] == seen

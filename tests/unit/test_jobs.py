@@ -43,12 +43,6 @@ class Notify(Job[Shop], queue=Shop.MAIL, name="mail.send", retry=RetryPolicy.fix
     tags: list[str] = dataclasses.field(default_factory=list)
 
 
-class Free(Job[Shop], queue=Shop.ORDERS):
-    """A job that carries anything."""
-
-    value: Any
-
-
 class Colour(Enum):
     """A field type."""
 

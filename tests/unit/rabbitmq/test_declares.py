@@ -1,67 +1,40 @@
 """Tests of the bookkeeping of declarations: hold queues, refusals, what is asked for again."""
 
-from collections.abc import Sequence
 from datetime import timedelta
 
-import pika
 import pytest
 
-from queuey_sync.backends.rabbitmq.publishing.calls import Batch, Declaration, Entry
+from queuey_sync.backends.rabbitmq.publishing.calls import Declaration
 from queuey_sync.backends.rabbitmq.publishing.outbox import Declares, Outbox
 from queuey_sync.backends.rabbitmq.topology import QueueDeclaration
-from queuey_sync.errors import BrokerUnavailable, QueueyError
+from queuey_sync.errors import BrokerUnavailable
+from tests.support.outbox import AT_ONCE, batch_of, ids, outcome, take_all
 
-AT_ONCE = timedelta(0)
 HOLD = QueueDeclaration("q.deferred.1000")
-
-
-def _entry(message_id: str, queue: str = "q", hold: QueueDeclaration | None = None) -> Entry:
-    return Entry(queue, b"{}", pika.BasicProperties(message_id=message_id), hold)
-
-
-def _batch(ids: str, queue: str = "q", hold: QueueDeclaration | None = None) -> Batch:
-    """A batch with one entry for each letter."""
-    return Batch([_entry(message_id, queue, hold) for message_id in ids])
-
-
-def _ids(entries: Sequence[Entry]) -> str:
-    return "".join(str(entry.properties.message_id) for entry in entries)
-
-
-def _take_all(outbox: Outbox) -> str:
-    taken = []
-    while (entry := outbox.take()) is not None:
-        taken.append(entry)
-    return _ids(taken)
-
-
-def _outcome(batch: Batch) -> dict[int, QueueyError]:
-    batch.wait(AT_ONCE)
-    return batch.outcome("no confirm")
 
 
 def test_returned_from_a_missing_hold_queue() -> None:
     """When a hold queue vanished after its declaration, it is declared and published to again."""
     outbox, declares = Outbox(), Declares()
-    batch = _batch("a", HOLD.name, HOLD)
+    batch = batch_of("a", HOLD.name, HOLD)
     declares.ask(batch.entries)
     assert HOLD == declares.take()
     outbox.add(declares.landed())
-    assert _take_all(outbox) == "a"
+    assert take_all(outbox) == "a"
     outbox.returned(HOLD.name, "a", "312 NO_ROUTE")
     declares.ask(outbox.confirmed(1, multiple=False))
     assert not batch.finished
     assert HOLD == declares.take()
     outbox.add(declares.landed())
-    assert _take_all(outbox) == "a"
+    assert take_all(outbox) == "a"
     outbox.confirmed(2, multiple=False)
-    assert {} == _outcome(batch)
+    assert {} == outcome(batch)
 
 
 def test_lost_entries_declare_their_hold_queue_again() -> None:
     """A new connection may have found a broker without the hold queue."""
     outbox = Outbox()
-    batch = _batch("a", HOLD.name, HOLD)
+    batch = batch_of("a", HOLD.name, HOLD)
     outbox.add(batch.entries)
     outbox.take()
     assert list(batch.entries) == outbox.lost()
@@ -71,13 +44,13 @@ def test_lost_entries_declare_their_hold_queue_again() -> None:
 def test_one_declaration_serves_those_who_asked_before_it_was_sent() -> None:
     """Who asks while a declaration is on its way needs the next one."""
     declares = Declares()
-    declares.ask(_batch("ab", HOLD.name, HOLD).entries)
+    declares.ask(batch_of("ab", HOLD.name, HOLD).entries)
     assert HOLD == declares.take()
-    declares.ask(_batch("c", HOLD.name, HOLD).entries)
+    declares.ask(batch_of("c", HOLD.name, HOLD).entries)
     assert None is declares.take()
-    assert _ids(declares.landed()) == "ab"
+    assert ids(declares.landed()) == "ab"
     assert HOLD == declares.take()
-    assert _ids(declares.landed()) == "c"
+    assert ids(declares.landed()) == "c"
     assert None is declares.take()
 
 
@@ -85,16 +58,16 @@ def test_a_refused_hold_queue_fails_its_entries_alone() -> None:
     """A refusal reaches those who asked for that queue; the others' declarations go on."""
     other = QueueDeclaration("q.deferred.2000")
     declares = Declares()
-    refused, kept = _batch("ab", HOLD.name, HOLD), _batch("c", other.name, other)
+    refused, kept = batch_of("ab", HOLD.name, HOLD), batch_of("c", other.name, other)
     declares.ask([*refused.entries, *kept.entries])
     assert HOLD == declares.take()
     declares.refused("PRECONDITION_FAILED - inequivalent arg")
-    failures = _outcome(refused)
+    failures = outcome(refused)
     assert {0, 1} == set(failures)
     assert "`q.deferred.1000` was refused: PRECONDITION_FAILED" in str(failures[0])
     assert failures[0] is not failures[1]
     assert other == declares.take()
-    assert _ids(declares.landed()) == "c"
+    assert ids(declares.landed()) == "c"
 
 
 def test_a_lost_declaration_is_asked_for_again() -> None:
@@ -102,7 +75,7 @@ def test_a_lost_declaration_is_asked_for_again() -> None:
     declares = Declares()
     call = Declaration([QueueDeclaration("q"), QueueDeclaration("q.dead")])
     declares.add(call)
-    declares.ask(_batch("a", HOLD.name, HOLD).entries)
+    declares.ask(batch_of("a", HOLD.name, HOLD).entries)
     declares.take()
     declares.landed()
     declares.take()
@@ -113,7 +86,7 @@ def test_a_lost_declaration_is_asked_for_again() -> None:
     assert HOLD == declares.take()
     declares.lost()
     assert HOLD == declares.take()
-    assert _ids(declares.landed()) == "a"
+    assert ids(declares.landed()) == "a"
 
 
 def test_a_declaration_stops_at_its_refusal() -> None:
@@ -134,7 +107,7 @@ def test_withdrawn_declarations_are_not_sent() -> None:
     """Nobody waits: nothing is declared, and nothing is live."""
     declares = Declares()
     call = Declaration([QueueDeclaration("a")])
-    batch = _batch("a", HOLD.name, HOLD)
+    batch = batch_of("a", HOLD.name, HOLD)
     declares.add(call)
     declares.ask(batch.entries)
     assert {call, batch} == declares.calls()
@@ -179,19 +152,19 @@ def test_a_confirm_that_comes_late_after_the_declaration(
     clock = _Clock()
     hold = QueueDeclaration("q.deferred.1000", arguments={"x-message-ttl": 1000})
     outbox, declares = Outbox(clock=clock), Declares(clock)
-    batch = _batch("a", hold=hold)
+    batch = batch_of("a", hold=hold)
     declares.ask(batch.entries)
     assert declares.take() == hold
     clock.now += stall
     outbox.add(declares.landed())
-    assert _take_all(outbox) == "a"
+    assert take_all(outbox) == "a"
     declares.ask(outbox.confirmed(1, multiple=False))
     if published_again is None:
-        assert _outcome(batch) == {}
+        assert outcome(batch) == {}
         return
     assert not batch.finished
     assert declares.take() == hold
     clock.now += second_stall
     outbox.add(declares.landed())
-    assert published_again == (_take_all(outbox) == "a")
+    assert published_again == (take_all(outbox) == "a")
     assert published_again == (not batch.finished)

@@ -1,13 +1,11 @@
 """Tests of the bookkeeping of publishing: what is sent, credited to whom, and withdrawn."""
 
 import threading
-from collections.abc import Sequence
 from datetime import timedelta
 
-import pika
 import pytest
 
-from queuey_sync.backends.rabbitmq.publishing.calls import Batch, Entry
+from queuey_sync.backends.rabbitmq.publishing.calls import Batch
 from queuey_sync.backends.rabbitmq.publishing.outbox import Outbox
 from queuey_sync.backends.rabbitmq.topology import QueueDeclaration
 from queuey_sync.errors import (
@@ -15,41 +13,15 @@ from queuey_sync.errors import (
     PublishRefused,
     PublishUnconfirmed,
     PublishUnroutable,
-    QueueyError,
     ShutDown,
 )
+from tests.support.outbox import AT_ONCE, batch_of, ids, outcome, take_all
 
-AT_ONCE = timedelta(0)
 HOLD = QueueDeclaration("q.deferred.1000")
 
 
-def _entry(message_id: str, queue: str = "q", hold: QueueDeclaration | None = None) -> Entry:
-    return Entry(queue, b"{}", pika.BasicProperties(message_id=message_id), hold)
-
-
-def _batch(ids: str, queue: str = "q", hold: QueueDeclaration | None = None) -> Batch:
-    """A batch with one entry for each letter."""
-    return Batch([_entry(message_id, queue, hold) for message_id in ids])
-
-
-def _ids(entries: Sequence[Entry]) -> str:
-    return "".join(str(entry.properties.message_id) for entry in entries)
-
-
-def _take_all(outbox: Outbox) -> str:
-    taken = []
-    while (entry := outbox.take()) is not None:
-        taken.append(entry)
-    return _ids(taken)
-
-
-def _outcome(batch: Batch) -> dict[int, QueueyError]:
-    batch.wait(AT_ONCE)
-    return batch.outcome("no confirm")
-
-
 def _filled(ids: str, window: int = 100) -> tuple[Outbox, Batch]:
-    outbox, batch = Outbox(window), _batch(ids)
+    outbox, batch = Outbox(window), batch_of(ids)
     outbox.add(batch.entries)
     return outbox, batch
 
@@ -57,11 +29,11 @@ def _filled(ids: str, window: int = 100) -> tuple[Outbox, Batch]:
 def test_entries_go_out_in_order_within_the_window() -> None:
     """No more than the window is unconfirmed; each confirm makes room for the next."""
     outbox, _ = _filled("abcde", window=2)
-    assert _take_all(outbox) == "ab"
+    assert take_all(outbox) == "ab"
     outbox.confirmed(1, multiple=False)
-    assert _take_all(outbox) == "c"
+    assert take_all(outbox) == "c"
     outbox.confirmed(3, multiple=True)
-    assert _take_all(outbox) == "de"
+    assert take_all(outbox) == "de"
 
 
 @pytest.mark.parametrize(
@@ -71,29 +43,29 @@ def test_entries_go_out_in_order_within_the_window() -> None:
 def test_a_confirm_counts_for_its_tags(tag: int, multiple: bool, confirmed: str) -> None:
     """A confirm covers one tag, or every tag up to its own; unknown tags do no harm."""
     outbox, batch = _filled("abc")
-    _take_all(outbox)
+    take_all(outbox)
     outbox.confirmed(tag, multiple=multiple)
-    assert confirmed == _ids([entry for entry in batch.entries if entry.finished])
+    assert confirmed == ids([entry for entry in batch.entries if entry.finished])
 
 
 def test_all_confirmed_is_success() -> None:
     """A batch is done when its last entry is confirmed, and reports no failure."""
     outbox, batch = _filled("abc")
-    _take_all(outbox)
+    take_all(outbox)
     outbox.confirmed(2, multiple=True)
     before = batch.finished
     outbox.confirmed(3, multiple=False)
     assert (False, True) == (before, batch.finished)
-    assert {} == _outcome(batch)
+    assert {} == outcome(batch)
 
 
 def test_a_return_is_credited_to_its_own_entry() -> None:
     """Only the entry with the returned key fails, also within one multiple confirm."""
     outbox, batch = _filled("abc")
-    _take_all(outbox)
+    take_all(outbox)
     outbox.returned("q", "b", "312 NO_ROUTE")
     outbox.confirmed(3, multiple=True)
-    failures = _outcome(batch)
+    failures = outcome(batch)
     assert list(failures) == [1]
     assert isinstance(failures[1], PublishUnroutable)
     assert "`q` was unroutable (routing key `q`): 312 NO_ROUTE" in str(failures[1])
@@ -102,7 +74,7 @@ def test_a_return_is_credited_to_its_own_entry() -> None:
 def test_a_return_alone_settles_nothing() -> None:
     """A return marks; the confirm decides."""
     outbox, batch = _filled("a")
-    _take_all(outbox)
+    take_all(outbox)
     outbox.returned("q", "a", "312 NO_ROUTE")
     assert not batch.finished
 
@@ -110,39 +82,39 @@ def test_a_return_alone_settles_nothing() -> None:
 def test_a_return_of_an_unknown_key_is_ignored() -> None:
     """What is returned for nobody fails nobody."""
     outbox, batch = _filled("a")
-    _take_all(outbox)
+    take_all(outbox)
     outbox.returned("other", "a", "312 NO_ROUTE")
     outbox.confirmed(1, multiple=False)
-    assert {} == _outcome(batch)
+    assert {} == outcome(batch)
 
 
 def test_equal_keys_take_turns() -> None:
     """Entries that a return could not tell apart are never unconfirmed together; others pass."""
     outbox, batch = _filled("aaba")
-    assert _take_all(outbox) == "ab"
+    assert take_all(outbox) == "ab"
     outbox.returned("q", "a", "312 NO_ROUTE")
     outbox.confirmed(1, multiple=False)
-    assert _take_all(outbox) == "a"
+    assert take_all(outbox) == "a"
     outbox.confirmed(3, multiple=True)
-    assert _take_all(outbox) == "a"
+    assert take_all(outbox) == "a"
     outbox.confirmed(4, multiple=False)
-    assert [0] == list(_outcome(batch))
+    assert [0] == list(outcome(batch))
 
 
 def test_one_message_id_on_two_queues_is_two_keys() -> None:
     """A key is the routing key and the message id together."""
     outbox = Outbox()
-    outbox.add([*_batch("a", "q").entries, *_batch("a", "r").entries])
-    assert _take_all(outbox) == "aa"
+    outbox.add([*batch_of("a", "q").entries, *batch_of("a", "r").entries])
+    assert take_all(outbox) == "aa"
 
 
 def test_nack() -> None:
     """A nack is a refusal that names the queue."""
     outbox, batch = _filled("ab")
-    _take_all(outbox)
+    take_all(outbox)
     outbox.nacked(1, multiple=False)
     outbox.confirmed(2, multiple=False)
-    failures = _outcome(batch)
+    failures = outcome(batch)
     assert [0] == list(failures)
     assert isinstance(failures[0], PublishRefused)
     assert "`q` was nacked" in str(failures[0])
@@ -151,7 +123,7 @@ def test_nack() -> None:
 def test_withdrawn_before_it_was_sent() -> None:
     """At the limit an entry that was not sent says so, and is never sent later."""
     outbox, batch = _filled("a")
-    failures = _outcome(batch)
+    failures = outcome(batch)
     assert None is outbox.take()
     error = failures[0]
     assert isinstance(error, PublishUnconfirmed)
@@ -163,7 +135,7 @@ def test_withdrawn_after_it_was_sent() -> None:
     """At the limit an entry that was sent is unknown; its late confirm changes nothing."""
     outbox, batch = _filled("a")
     outbox.take()
-    failures = _outcome(batch)
+    failures = outcome(batch)
     outbox.confirmed(1, multiple=False)
     error = failures[0]
     assert isinstance(error, PublishUnconfirmed)
@@ -178,7 +150,7 @@ def test_a_batch_tells_its_entries_apart_at_the_limit() -> None:
     outbox.take()
     outbox.confirmed(1, multiple=False)
     outbox.take()
-    failures = _outcome(batch)
+    failures = outcome(batch)
     assert {1: True, 2: False} == {
         index: error.maybe_published
         for index, error in failures.items()
@@ -189,23 +161,23 @@ def test_a_batch_tells_its_entries_apart_at_the_limit() -> None:
 def test_lost_connection_sends_again_in_order() -> None:
     """After a loss the unconfirmed go first, in their order, then what had not been sent."""
     outbox, batch = _filled("abcd", window=3)
-    _take_all(outbox)
+    take_all(outbox)
     outbox.confirmed(1, multiple=False)
     outbox.returned("q", "b", "312 NO_ROUTE")
     assert [] == outbox.lost()
-    assert _take_all(outbox) == "bcd"
+    assert take_all(outbox) == "bcd"
     outbox.confirmed(3, multiple=True)
-    assert {} == _outcome(batch)
+    assert {} == outcome(batch)
 
 
 def test_lost_connection_keeps_those_that_wait_for_their_turn() -> None:
     """What waited behind an equal entry is not forgotten by a loss."""
     outbox, _ = _filled("aab")
-    _take_all(outbox)
+    take_all(outbox)
     outbox.lost()
-    assert _take_all(outbox) == "ab"
+    assert take_all(outbox) == "ab"
     outbox.confirmed(1, multiple=False)
-    assert _take_all(outbox) == "a"
+    assert take_all(outbox) == "a"
 
 
 def test_lost_connection_does_not_send_what_was_withdrawn() -> None:
@@ -220,25 +192,25 @@ def test_lost_connection_does_not_send_what_was_withdrawn() -> None:
 def test_abandoned_callers_do_not_fill_the_window() -> None:
     """Entries that are never answered and that nobody waits for leave room for others."""
     outbox, stuck = _filled("ab", window=2)
-    _take_all(outbox)
+    take_all(outbox)
     stuck.wait(AT_ONCE)
-    outbox.add(_batch("cd").entries)
-    assert _take_all(outbox) == "cd"
+    outbox.add(batch_of("cd").entries)
+    assert take_all(outbox) == "cd"
     outbox.confirmed(1, multiple=False)
 
 
 def test_a_channel_closed_over_one_message_finds_it() -> None:
     """The message that the broker closes the channel over fails alone; the others are sent."""
     outbox, batch = _filled("abc")
-    _take_all(outbox)
+    take_all(outbox)
     outbox.closed_by_broker("too large")
-    assert _take_all(outbox) == "a"
+    assert take_all(outbox) == "a"
     outbox.confirmed(1, multiple=False)
-    assert _take_all(outbox) == "b"
+    assert take_all(outbox) == "b"
     outbox.closed_by_broker("too large")
-    assert _take_all(outbox) == "c"
+    assert take_all(outbox) == "c"
     outbox.confirmed(1, multiple=False)
-    failures = _outcome(batch)
+    failures = outcome(batch)
     assert [1] == list(failures)
     assert isinstance(failures[1], PublishRefused)
     assert "too large" in str(failures[1])
@@ -247,14 +219,14 @@ def test_a_channel_closed_over_one_message_finds_it() -> None:
 def test_after_the_suspects_the_window_is_wide_again() -> None:
     """One at a time lasts only as long as there is a suspect."""
     outbox, _ = _filled("ab")
-    _take_all(outbox)
+    take_all(outbox)
     outbox.closed_by_broker("why")
-    outbox.add(_batch("cd").entries)
-    assert _take_all(outbox) == "a"
+    outbox.add(batch_of("cd").entries)
+    assert take_all(outbox) == "a"
     outbox.confirmed(1, multiple=False)
-    assert _take_all(outbox) == "b"
+    assert take_all(outbox) == "b"
     outbox.confirmed(2, multiple=False)
-    assert _take_all(outbox) == "cd"
+    assert take_all(outbox) == "cd"
 
 
 def test_what_cannot_be_sent_fails_alone() -> None:
@@ -264,7 +236,7 @@ def test_what_cannot_be_sent_fails_alone() -> None:
     outbox.untake(BackendError("cannot be sent"))
     outbox.take()
     outbox.confirmed(1, multiple=False)
-    failures = _outcome(batch)
+    failures = outcome(batch)
     assert [0] == list(failures)
     assert "cannot be sent" in str(failures[0])
 
@@ -274,7 +246,7 @@ def test_abandoning_tells_sent_from_never_sent() -> None:
     outbox, batch = _filled("ab", window=1)
     outbox.take()
     batch.abandon(lambda: ShutDown("closed"))
-    failures = _outcome(batch)
+    failures = outcome(batch)
     assert isinstance(failures[0], PublishUnconfirmed)
     assert failures[0].maybe_published
     assert isinstance(failures[1], ShutDown)
@@ -283,18 +255,18 @@ def test_abandoning_tells_sent_from_never_sent() -> None:
 def test_live_calls() -> None:
     """A call is live from its adding until it is confirmed or withdrawn."""
     outbox, batch = _filled("aab", window=2)
-    _take_all(outbox)
+    take_all(outbox)
     assert {batch} == outbox.calls()
     outbox.confirmed(2, multiple=True)
     assert outbox.has_live()
-    _take_all(outbox)
+    take_all(outbox)
     outbox.confirmed(3, multiple=False)
     assert not outbox.has_live()
 
 
 def test_wait_goes_on_while_there_is_progress() -> None:
     """A long batch is given up when nothing happens for the limit, not when the limit is over."""
-    batch = _batch("abcde")
+    batch = batch_of("abcde")
     pace = threading.Event()
 
     def confirm_slowly() -> None:
