@@ -57,6 +57,7 @@ class Broker:
         folder: Path | None = None,
         conf: Mapping[str, str] | None = None,
         *,
+        vm_args: str = "",
         detached: bool = False,
     ) -> None:
         """Choose ports; nothing is started yet.
@@ -65,6 +66,7 @@ class Broker:
             folder: Where data, logs and ports are kept, to be found again by the next `Broker` on
                 it; by default a temporary folder, removed by `close`.
             conf: Lines for rabbitmq.conf, by key, over the defaults.
+            vm_args: More arguments for the Erlang virtual machine of the node.
             detached: Whether the node outlives this process.
         """
         self._temporary = folder is None
@@ -73,6 +75,7 @@ class Broker:
         self._state_file = self.folder / "node.json"
         self._detached = detached
         self._conf = dict(conf or {})
+        self._vm_args = vm_args
         self._processes: list[subprocess.Popen[bytes]] = []
         self._ports: dict[str, int] = self._saved().get("ports") or _free_ports()
         amqp = self._ports["amqp"]
@@ -238,6 +241,7 @@ class Broker:
             # Several nodes share few cores here: none may claim one for itself.
             "RABBITMQ_SCHEDULER_BIND_TYPE": "u",
             "RABBITMQ_SCHEDULER_BUSY_WAIT_THRESHOLD": "none",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": self._vm_args,
         }
 
     def _await_start(self, server: subprocess.Popen[bytes]) -> None:
