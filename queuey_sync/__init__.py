@@ -41,19 +41,23 @@ if TYPE_CHECKING:
         SettleError,
         ShutDown,
         SoftTimeout,
+        StartError,
         Stopping,
+        StopTimedOut,
         UnknownQueue,
         WorkerStuck,
     )
     from queuey_sync.handlers import Handlers
     from queuey_sync.jobs import Job
     from queuey_sync.observe.logs import JobLogFilter
+    from queuey_sync.pools.processes import ProcessPool
     from queuey_sync.producer import Producer
     from queuey_sync.queues import QueueConfig, QueueSet, queue
     from queuey_sync.retry import RetryPolicy
     from queuey_sync.shutdown import Backoff, Shutdown, Watcher
     from queuey_sync.worker.dead_letters import DeadLetter, DeadLetterCause
-    from queuey_sync.worker.worker import Worker, WorkerHandle
+    from queuey_sync.worker.events import WorkerHandle
+    from queuey_sync.worker.worker import Worker
 
 __all__ = [
     "Backend",
@@ -81,6 +85,7 @@ __all__ = [
     "Listener",
     "MalformedEnvelope",
     "MemoryBackend",
+    "ProcessPool",
     "Producer",
     "PublishError",
     "PublishRefused",
@@ -97,6 +102,8 @@ __all__ = [
     "ShutDown",
     "Shutdown",
     "SoftTimeout",
+    "StartError",
+    "StopTimedOut",
     "Stopping",
     "UnknownQueue",
     "Watcher",
@@ -137,6 +144,8 @@ _HOMES = {
         "SettleError",
         "ShutDown",
         "SoftTimeout",
+        "StartError",
+        "StopTimedOut",
         "Stopping",
         "UnknownQueue",
         "WorkerStuck",
@@ -144,12 +153,14 @@ _HOMES = {
     "handlers": ("Handlers",),
     "jobs": ("Job",),
     "observe.logs": ("JobLogFilter",),
+    "pools.processes": ("ProcessPool",),
     "producer": ("Producer",),
     "queues": ("QueueConfig", "QueueSet", "queue"),
     "retry": ("RetryPolicy",),
     "shutdown": ("Backoff", "Shutdown", "Watcher"),
     "worker.dead_letters": ("DeadLetter", "DeadLetterCause"),
-    "worker.worker": ("Worker", "WorkerHandle"),
+    "worker.events": ("WorkerHandle",),
+    "worker.worker": ("Worker",),
 }
 """Which module holds which of these names."""
 

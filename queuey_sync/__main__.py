@@ -17,7 +17,9 @@ def main() -> NoReturn:
     # Only now: these imports take ten times as long as all that came before them.
     from queuey_sync.cli.commands import run  # noqa: PLC0415
     from queuey_sync.cli.exits import leave  # noqa: PLC0415
+    from queuey_sync.cli.reporting import never_fail_on_stderr  # noqa: PLC0415
 
+    never_fail_on_stderr()
     leave(run(signals))
 
 

@@ -1,7 +1,7 @@
 """`Queuey`: a queue set, its handlers and where its jobs wait; what code and command line share.
 
 It only puts pieces together that are public and usable alone: `Handlers`, `Producer`, `Worker`,
-`connect`. Making one opens nothing; the first job that is enqueued, or the worker, connects.
+`connect`. Making one dials nothing; the first job that is enqueued, or the worker, connects.
 """
 
 import os
@@ -32,6 +32,10 @@ class Queuey(Generic[Q]):
             when it is first needed.
         options: The options of the backend, as for `connect`.
 
+    Raises:
+        ConfigurationError: An argument is wrong; the options are checked as soon as a URL tells
+            which backend they are for.
+
     >>> from queuey_sync import Job, QueueSet, queue
     >>> class Queues(QueueSet, prefix="shop"):
     ...     EMAILS = queue()
@@ -53,10 +57,14 @@ class Queuey(Generic[Q]):
         self.handlers: Handlers[Q] = Handlers(queues)
         self.handler = self.handlers.register
         """``@app.handler`` or ``@app.handler(SendEmail)``: see `Handlers.register`."""
+        self.around = self.handlers.around
+        """``app.around(factory)``: see `Handlers.around`."""
+        self.on_start = self.handlers.on_start
+        """``app.on_start(function)``: see `Handlers.on_start`."""
         self._url = url
         self._options = options
         self._lock = threading.Lock()
-        self._backend: Backend | None = None
+        self._backend: Backend | None = None if url is None else connect(url, **options)
         """Guarded by `_lock`, as is `_producer`."""
         self._producer: Producer[Q] | None = None
 
@@ -73,7 +81,8 @@ class Queuey(Generic[Q]):
         """
         with self._lock:
             if self._backend is None:
-                self._backend = connect(self._url or _url_of_environment(), **self._options)
+                url = _url_of_environment() if self._url is None else self._url
+                self._backend = connect(url, **self._options)
             return self._backend
 
     def producer(self) -> Producer[Q]:

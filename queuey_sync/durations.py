@@ -28,8 +28,7 @@ def parse_duration(value: Duration, key: str = "duration") -> timedelta:
 
     Args:
         value: A ``timedelta``; text of digits and an optional unit out of ``ms s m h d`` (none
-        means
-            seconds); or a finite number of seconds.
+            means seconds); or a finite number of seconds.
         key: The name of the argument, for the error.
 
     Raises:

@@ -17,7 +17,9 @@
     ├── UnknownQueue                             a queue that was never declared here
     ├── ShutDown                                 the backend is closed
     ├── ConsumerStopped                          the broker or the connection went away
+    ├── StartError                               what handlers run in could not be started
     ├── WorkerStuck                              every slot is held by an overdue handler
+    ├── StopTimedOut                             jobs still ran at the deadline of a stop
     └── JobError                                 raised by handlers, to say how a job ended
         ├── Retryable                            try again, as the retry policy says
         ├── Fatal                                never try again
@@ -58,10 +60,15 @@ class ConfigurationError(QueueyError, ValueError):
 
 
 class DuplicateHandler(ConfigurationError):
-    """Two handlers were registered for one job type."""
+    """Two handlers were registered for one job type, or for two of the same name.
 
-    def __init__(self, job_type: str) -> None:
-        super().__init__(f"handler for job type `{job_type}` registered twice")
+    Attributes:
+        job_type: The name.
+    """
+
+    def __init__(self, job_type: str, hint: str = "") -> None:
+        text = f"handler for job type `{job_type}` registered twice"
+        super().__init__(f"{text}: {hint}" if hint else text)
         self.job_type = job_type
 
 
@@ -124,8 +131,7 @@ class PublishUnconfirmed(PublishError):
 
     Attributes:
         maybe_published: False when the message was never sent, True when it was sent and its fate
-        is
-            unknown (publishing it again may make a second copy).
+            is unknown (publishing it again may make a second copy).
     """
 
     def __init__(self, text: str, *, maybe_published: bool) -> None:
@@ -154,6 +160,14 @@ class ConsumerStopped(QueueyError):
     def __init__(self, queue: str) -> None:
         super().__init__(f"consumer for queue `{queue}` stopped unexpectedly")
         self.queue = queue
+
+
+class StartError(QueueyError):
+    """What handlers run in could not be started: a child process, or an ``on_start`` function."""
+
+
+class StopTimedOut(QueueyError):
+    """A stop took longer than its deadline; the jobs that still ran go back to their queues."""
 
 
 class WorkerStuck(QueueyError):
@@ -204,12 +218,18 @@ class Fatal(JobError):
 class Deferred(JobError):
     """Not now: the job waits outside the worker, and the attempt is not counted.
 
+    Raises:
+        ConfigurationError: The delay is none.
+
     >>> str(Deferred("90s", "rate limited"))
     'job deferred for 90s: rate limited'
     """
 
     def __init__(self, delay: Duration, reason: str = "deferred") -> None:
-        self.delay = parse_duration(delay, "delay")
+        try:
+            self.delay = parse_duration(delay, "delay")
+        except (ValueError, TypeError) as error:
+            raise ConfigurationError(str(error)) from None
         self.reason = reason
         super().__init__(f"job deferred for {format_duration(self.delay)}: {reason}")
 

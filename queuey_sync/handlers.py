@@ -9,17 +9,17 @@ runs a handler; that is `pools/invoke.py`.
 import functools
 import inspect
 import logging
+import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 from queuey_sync.context import JobContext
 from queuey_sync.errors import ConfigurationError, DuplicateHandler
 from queuey_sync.jobs import Job, JobType, job_type_of
-from queuey_sync.queues import QueueSet
+from queuey_sync.queues import QueueSet, check_queue_set
 from queuey_sync.retry import RetryPolicy, check_policy
 
 Q = TypeVar("Q", bound=QueueSet)
@@ -27,6 +27,9 @@ J = TypeVar("J", bound=Job[Any])
 J_contra = TypeVar("J_contra", bound=Job[Any], contravariant=True)
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., object])
+
+Around = Callable[[], AbstractContextManager[object]]
+A = TypeVar("A", bound=Around)
 
 _log = logging.getLogger(__name__)
 
@@ -73,9 +76,12 @@ class Handlers(Generic[Q]):
     """
 
     def __init__(self, queues: type[Q]) -> None:
+        check_queue_set(queues, "queues")
         self.queues = queues
         # Appended to by whoever registers, which is done before a worker is built; then only read.
         self._handlers: list[Handler] = []
+        self.arounds: list[Around] = []
+        self.start_hooks: list[Callable[[], object]] = []
 
     def __iter__(self) -> Iterator[Handler]:
         return iter(self._handlers)
@@ -122,17 +128,52 @@ class Handlers(Generic[Q]):
 
         return decorate
 
+    def around(self, factory: A, /) -> A:
+        """Run every handler inside a context manager, in the thread or the process that runs it.
+
+        The first one registered is the outermost. It sees what the handler raises, as in a ``with``
+        block: what it raises itself is the outcome, so a failed commit fails the job. The job's
+        context is in `current_job`.
+
+        Args:
+            factory: Makes a context manager for each run, such as a ``@contextmanager`` function.
+
+        Raises:
+            ConfigurationError: It cannot be called.
+        """
+        self.arounds.append(_checked_callable(factory, "around"))
+        return factory
+
+    def on_start(self, function: F, /) -> F:
+        """Call a function once before any handler runs: once for threads, once in each child.
+
+        A worker in which it raises does not start (`StartError`).
+
+        Args:
+            function: Takes nothing; what it returns is ignored.
+
+        Raises:
+            ConfigurationError: It cannot be called.
+        """
+        self.start_hooks.append(_checked_callable(function, "on_start"))
+        return function
+
     def by_name(self) -> dict[str, Handler]:
         """The handlers by the name of their job type.
 
         Raises:
-            DuplicateHandler: Two of them handle the same job type.
+            DuplicateHandler: Two of them handle the same job type, or two of the same name.
         """
         found: dict[str, Handler] = {}
         for handler in self._handlers:
-            if found.setdefault(handler.job_type.name, handler) is not handler:
-                raise DuplicateHandler(handler.job_type.name)
+            first = found.setdefault(handler.job_type.name, handler)
+            if first is not handler:
+                raise _duplicate(first.job_type, handler.job_type)
         return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        sources = [(handler.job_type.cls, handler.source) for handler in self]
+        return _restore, (self.queues, sources, self.arounds, self.start_hooks)
 
     def _add(self, source: object, job: type[Job[Any]] | None) -> None:
         call, parameter = _read(source)
@@ -156,6 +197,29 @@ class Handlers(Generic[Q]):
                 f" which is no queue of {self.queues.__name__}"
             )
         self._handlers.append(Handler(job_type, call, source, _own_policy(source)))
+
+
+def _restore(
+    queues: type[Q],
+    sources: list[tuple[type[Job[Q]], Any]],
+    arounds: list[Around],
+    start_hooks: list[Callable[[], object]],
+) -> Handlers[Q]:
+    """What a pickle of handlers calls, in another process."""
+    handlers = Handlers(queues)
+    for job, source in sources:
+        handlers.register(job, source)
+    handlers.arounds.extend(arounds)
+    handlers.start_hooks.extend(start_hooks)
+    return handlers
+
+
+def _checked_callable(function: F, name: str) -> F:
+    if not callable(function):
+        raise ConfigurationError(
+            f"{name}: expected a function that takes nothing, got {function!r}"
+        )
+    return function
 
 
 def resolve_policies(
@@ -196,6 +260,15 @@ def resolve_policies(
     }
 
 
+def _duplicate(first: JobType, second: JobType) -> DuplicateHandler:
+    if first.cls is second.cls:
+        return DuplicateHandler(first.name)
+    one, other = (f"{cls.__module__}.{cls.__qualname__}" for cls in (first.cls, second.cls))
+    return DuplicateHandler(
+        first.name, f"{one} and {other} share the name; give one of them another name="
+    )
+
+
 def _is_job_class(target: object) -> typing.TypeGuard[type[Job[Any]]]:
     return isinstance(target, type) and issubclass(target, Job)
 
@@ -213,10 +286,14 @@ def _read(source: object) -> tuple[Callable[[Any, JobContext], object], inspect.
         parameters = list(signature.parameters.values())
         wants_context = _wants_context(parameters)
         signature.bind(*(None, None) if wants_context else (None,))
+        if parameters[0].kind is inspect.Parameter.VAR_POSITIONAL:
+            raise TypeError(f"`{parameters[0]}` does not tell the job from the context")
     except (ValueError, TypeError, NameError) as error:
         raise ConfigurationError(
             f"{_name(source)}: a handler is called with (job, ctx) or (job): {error}"
         ) from error
+    if wants_context:
+        _check_context(source, parameters[1])
     return function if wants_context else _without_context(function), parameters[0]
 
 
@@ -244,6 +321,23 @@ def _wants_context(parameters: list[inspect.Parameter]) -> bool:
     return False
 
 
+def _check_context(source: object, parameter: inspect.Parameter) -> None:
+    if not _fits_context(_resolved(source, parameter.annotation)):
+        raise ConfigurationError(
+            f"{_name(source)}: `{parameter}` is given a JobContext; annotate it so, or give an"
+            " option of the handler's own a default and another name than ctx"
+        )
+
+
+def _fits_context(annotation: object) -> bool:
+    """Whether a context may be what this describes; what cannot be told may be anything."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return any(_fits_context(one) for one in typing.get_args(annotation))
+    if annotation in (Any, inspect.Parameter.empty) or not isinstance(annotation, type):
+        return True
+    return getattr(annotation, "_is_protocol", False) or issubclass(JobContext, annotation)
+
+
 def _without_context(function: Callable[..., object]) -> Callable[[Any, JobContext], object]:
     def call(job: object, _ctx: JobContext) -> object:
         return function(job)
@@ -253,16 +347,21 @@ def _without_context(function: Callable[..., object]) -> Callable[[Any, JobConte
 
 def _annotated_job(source: object, parameter: inspect.Parameter) -> type[Job[Any]] | None:
     """The job class that the parameter is annotated with, if it is one that is known by now."""
-    annotation = parameter.annotation
+    annotation = _resolved(source, parameter.annotation)
+    return annotation if _is_job_class(annotation) and annotation is not Job else None
+
+
+def _resolved(source: object, annotation: object) -> object:
+    """What an annotation of a handler's parameter means; text that means nothing by now stays."""
     if isinstance(annotation, str):
         function: Any = getattr(source, "handle", source)
         while isinstance(function, functools.partial):
             function = function.func
         names = getattr(inspect.unwrap(function), "__globals__", {})
-        stand_in = SimpleNamespace(__annotations__={"job": annotation})
+        stand_in = types.SimpleNamespace(__annotations__={"one": annotation})
         with suppress(NameError, AttributeError, SyntaxError, TypeError):
-            annotation = typing.get_type_hints(stand_in, names)["job"]
-    return annotation if _is_job_class(annotation) and annotation is not Job else None
+            return typing.get_type_hints(stand_in, names)["one"]
+    return annotation
 
 
 def _own_policy(source: object) -> Callable[[Any], RetryPolicy | None] | None:

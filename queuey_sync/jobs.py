@@ -10,15 +10,19 @@ import dataclasses
 import math
 import typing
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, ClassVar, Generic, Never, TypeVar, dataclass_transform
 
 import msgspec
 
+from queuey_sync.durations import Duration
 from queuey_sync.errors import ConfigurationError, SerializationError
 from queuey_sync.queues import QueueSet, refuse_unknown
-from queuey_sync.retry import RetryPolicy, check_policy, check_text
+from queuey_sync.retry import RetryPolicy, check_duration, check_policy, check_text
 
 Q = TypeVar("Q", bound=QueueSet)
+_LONGEST_LIMIT = timedelta(days=365)
+"""Longer waits overflow the clocks of some of the calls that keep it."""
 _MAIN_MODULES = ("__main__", "__mp_main__")
 _TEXTLESS_KEYS = (
     msgspec.inspect.TupleType,
@@ -38,12 +42,16 @@ class JobType:
         name: The ``job_type`` of its envelopes, by which a worker picks the handler.
         queue: The member of the queue set that it is bound to.
         retry: Its own policy; None leaves it to the queue's.
+        timeout: Its own time limit; None leaves it to the worker's.
+        soft_timeout: Its own soft time limit; None leaves it to the worker's.
         cls: The class itself.
     """
 
     name: str
     queue: QueueSet
     retry: RetryPolicy | None
+    timeout: timedelta | None
+    soft_timeout: timedelta | None
     cls: "type[Job[Any]]"
     _from_json: Callable[[bytes | msgspec.Raw], "Job[Any]"]
     _field_count: int
@@ -52,8 +60,8 @@ class JobType:
         """The job as compact JSON.
 
         Raises:
-            SerializationError: A value cannot travel: NaN, an infinity, a lone surrogate, or an
-                object of a type that JSON does not have.
+            SerializationError: A value cannot travel: NaN, an infinity, a lone surrogate, an object
+                of a type that JSON does not have, or one that `decode` would refuse.
         """
         try:
             if len(vars(job)) < self._field_count:
@@ -63,8 +71,10 @@ class JobType:
             # msgspec writes NaN and the infinities as null, or as such a key.
             if b"null" in payload or b'nan":' in payload or b'inf":' in payload:
                 _refuse_not_finite(msgspec.to_builtins(job))
+            self._from_json(payload)  # checkers are optional: a wrong type fails here, not later
         except Exception as error:
-            raise SerializationError(f"job `{self.name}`: {error}") from error
+            fault = str(error) or type(error).__name__
+            raise SerializationError(f"job `{self.name}`: {fault}") from error
         return payload
 
     def decode(self, payload: bytes | msgspec.Raw) -> "Job[Any]":
@@ -86,8 +96,9 @@ class Job(Generic[Q]):
     """The base of all jobs: subclass ``Job[Queues]`` and declare fields as in a dataclass.
 
     The subclass becomes a frozen dataclass. Its class keywords are ``queue``, the member that it is
-    bound to; ``name``, the module and the class by default; and ``retry``, its own policy, the
-    queue's by default. A subclass of a job class is a job of its own and gives ``queue`` again.
+    bound to; ``name``, the module and the class by default; ``retry``, its own policy, the queue's
+    by default; and ``timeout`` and ``soft_timeout``, its own time limits, the worker's by default.
+    A subclass of a job class is a job of its own and gives ``queue`` again.
 
     Raises:
         ConfigurationError: A keyword is unknown or wrong, the class is generic, or a field has a
@@ -111,6 +122,8 @@ class Job(Generic[Q]):
         queue: Q = typing.cast("Any", None),  # noqa: B008 - refused in our words
         name: str | None = None,
         retry: RetryPolicy | None = None,
+        timeout: Duration | None = None,
+        soft_timeout: Duration | None = None,
         **unknown: Never,
     ) -> None:
         super().__init_subclass__()
@@ -121,10 +134,11 @@ class Job(Generic[Q]):
             check_policy(retry, f"{where}: retry")
         job_name = _default_name(cls) if name is None else name
         check_text(job_name, f"{where}: name")
+        hard, soft = check_limits(timeout, soft_timeout, f"{where}: ")
         _make_dataclass(cls, where)
         decoder = _build_decoder(cls, where)
         count = len(dataclasses.fields(typing.cast("Any", cls)))
-        cls.__queuey__ = JobType(job_name, queue, retry, cls, decoder.decode, count)
+        cls.__queuey__ = JobType(job_name, queue, retry, hard, soft, cls, decoder.decode, count)
 
 
 def job_type_of(job: "Job[Any] | type[Job[Any]]") -> JobType:
@@ -139,6 +153,24 @@ def job_type_of(job: "Job[Any] | type[Job[Any]]") -> JobType:
         raise ConfigurationError(
             f"{job!r} is no job: subclass Job[Queues] and give queue="
         ) from None
+
+
+def check_limits(
+    timeout: Duration | None, soft_timeout: Duration | None, where: str = "", hard: str = "timeout"
+) -> tuple[timedelta | None, timedelta | None]:
+    """Read a time limit and a soft one, which must end before it.
+
+    Raises:
+        ConfigurationError: One of them cannot be read, or the soft one is not the shorter.
+    """
+    limit = None if timeout is None else check_duration(timeout, where + hard)
+    soft = None if soft_timeout is None else check_duration(soft_timeout, f"{where}soft_timeout")
+    for key, value in ((hard, limit), ("soft_timeout", soft)):
+        if value is not None and value > _LONGEST_LIMIT:
+            raise ConfigurationError(f"{where}{key}: at most a year, got {value}")
+    if limit is not None and soft is not None and soft >= limit:
+        raise ConfigurationError(f"{where}soft_timeout: it must be shorter than {hard}")
+    return limit, soft
 
 
 _to_json = msgspec.json.Encoder().encode

@@ -5,15 +5,17 @@ It consults no retry policy and knows no kind of backend. Read next: `envelope.p
 """
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Generic, Self, TypeVar
 from uuid import UUID
 
 from queuey_sync.backends.base import Backend
-from queuey_sync.durations import Duration, parse_duration
+from queuey_sync.durations import Duration, format_duration
 from queuey_sync.envelope import Envelope
 from queuey_sync.errors import ConfigurationError, PublishError, QueueyError
 from queuey_sync.jobs import Job, job_type_of
-from queuey_sync.queues import QueueSet
+from queuey_sync.queues import QueueSet, check_queue_set
+from queuey_sync.retry import check_duration
 
 Q = TypeVar("Q", bound=QueueSet)
 
@@ -22,8 +24,9 @@ class Producer(Generic[Q]):
     """Enqueues the jobs of one queue set; cheap to make, and usable by any thread.
 
     Type checkers refuse a job of another set. So does every method, with a `ConfigurationError` and
-    before anything is published; one that cannot be encoded is a `SerializationError`. What else is
-    raised is what `Backend.publish` raises.
+    before anything is published, as it does a delay that is none, or longer than the backend can
+    hold. A job that cannot be encoded, or that its class could not decode again, is a
+    `SerializationError`. What else is raised is what `Backend.publish` raises.
 
     Args:
         backend: Where the jobs go.
@@ -34,6 +37,7 @@ class Producer(Generic[Q]):
     """Where the jobs go."""
 
     def __init__(self, backend: Backend, queues: type[Q]) -> None:
+        check_queue_set(queues, "queues")
         self.backend = backend
         self._queues = queues
         backend.declare([queue.config for queue in queues])
@@ -44,6 +48,7 @@ class Producer(Generic[Q]):
 
         `enqueue_after` and `defer` may need the queue declared through the same backend.
         """
+        check_queue_set(queues, "queues")
         producer = cls.__new__(cls)
         producer.backend = backend
         producer._queues = queues  # noqa: SLF001 (an instance of this very class)
@@ -59,14 +64,14 @@ class Producer(Generic[Q]):
         self, job: Job[Q], delay: Duration, correlation_id: str | None = None
     ) -> UUID:
         """Publish a job that becomes visible after `delay`, as ordinary work; return its id."""
-        wait = parse_duration(delay, "delay")
+        wait = self._wait(delay)
         envelope = self._envelope(job, correlation_id)
         self.backend.publish(envelope, wait)
         return envelope.job_id
 
     def defer(self, job: Job[Q], delay: Duration, correlation_id: str | None = None) -> UUID:
         """Hold a job for `delay`, then put it ahead of ordinary work; return its id."""
-        wait = parse_duration(delay, "delay")
+        wait = self._wait(delay)
         envelope = self._envelope(job, correlation_id, deferred=True)
         self.backend.defer(envelope, wait)
         return envelope.job_id
@@ -97,6 +102,15 @@ class Producer(Generic[Q]):
                 ids,
             ) from first
         return ids
+
+    def _wait(self, delay: Duration) -> timedelta:
+        wait, longest = check_duration(delay, "delay", zero=True), self.backend.longest_delay
+        if longest is not None and wait > longest:
+            raise ConfigurationError(
+                f"delay: {format_duration(wait)} is longer than a hold queue can wait"
+                f" ({format_duration(longest)}): refused rather than released early"
+            )
+        return wait
 
     def _envelope(
         self, job: Job[Q], correlation_id: str | None = None, *, deferred: bool = False

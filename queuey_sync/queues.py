@@ -5,6 +5,7 @@ the class is created, with a text that names the key. `jobs.py` binds job types 
 """
 
 import enum
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -21,6 +22,19 @@ from queuey_sync.retry import (
     check_text,
 )
 
+DEAD_SUFFIX = ".dead"
+"""The dead-letter queue of ``q`` is ``q.dead``, unless a backend's options say otherwise."""
+DEFERRED_SUFFIX = ".deferred"
+"""The hold queues of ``q`` are ``q.deferred.<ms>``, unless a backend's options say otherwise."""
+LONGEST_TTL_MS = 2_147_483_647
+"""The longest time that a hold queue can keep a message: about 24.8 days."""
+LONGEST_NAME = 255
+"""Bytes of a name; AMQP cannot encode more."""
+
+_ROOM = LONGEST_NAME - len(f"{DEFERRED_SUFFIX}.{LONGEST_TTL_MS}")
+_DERIVED = re.compile(
+    rf"(.+)(?:{re.escape(DEAD_SUFFIX)}|{re.escape(DEFERRED_SUFFIX)}\.[0-9]+)", re.DOTALL
+)
 _ONE_ATTEMPT = RetryPolicy.none()
 _SHORTEST_TTL = timedelta(milliseconds=1)
 _LONGEST_TTL = timedelta(milliseconds=2**32 - 1)
@@ -140,6 +154,7 @@ class QueueSet(enum.Enum):
                     " give one of them another name="
                 )
             member._config = config  # noqa: SLF001 - its own class sets it
+        _refuse_derived_names(cls.__name__, taken)
 
     def __repr__(self) -> str:
         return f"<{self}: {self.full_name}>"
@@ -183,11 +198,41 @@ def _configure(
     if not name:
         raise ConfigurationError(f"{queues.__name__}.{key}: the member's name is empty; give name=")
     full_name = name if prefix is None else f"{prefix}.{name}"
-    if not full_name.isprintable():
-        raise ConfigurationError(
-            f"{queues.__name__}.{key}: name {full_name!r} holds characters that cannot be printed"
-        )
+    _check_full_name(full_name, f"{queues.__name__}.{key}: name")
     return replace(declared.config, full_name=full_name)
+
+
+def _check_full_name(name: str, where: str) -> None:
+    check_text(name, where)
+    if name.startswith("amq."):
+        raise ConfigurationError(
+            f"{where}: `{name}` begins with `amq.`, which is reserved for the broker itself; give"
+            " another name= or prefix="
+        )
+    size = len(name.encode())
+    if size > _ROOM:
+        raise ConfigurationError(
+            f"{where}: `{name}` has {size} bytes; at most {_ROOM} leave room for its hold queues;"
+            " give a shorter name= or prefix="
+        )
+
+
+def _refuse_derived_names(where: str, keys: Mapping[str, str]) -> None:
+    for name, key in keys.items():
+        derived = _DERIVED.fullmatch(name)
+        if derived and derived[1] in keys:
+            raise ConfigurationError(
+                f"{where}.{key}: name: `{name}` is kept for the dead letters or deferred jobs of"
+                f" {where}.{keys[derived[1]]}; give one of them another name="
+            )
+
+
+def check_queue_set(value: object, key: str) -> None:
+    """Refuse what is no queue set."""
+    if not isinstance(value, type) or not issubclass(value, QueueSet) or value is QueueSet:
+        raise ConfigurationError(
+            f"{key}: expected a queue set, a subclass of QueueSet, got {value!r}"
+        )
 
 
 def refuse_unknown(unknown: Mapping[str, object], where: str, homes: Mapping[str, str]) -> None:

@@ -151,21 +151,23 @@ def check_boolean(value: object, key: str) -> None:
         raise ConfigurationError(f"{key}: expected True or False, got {value!r}")
 
 
-def check_duration(value: Duration, key: str) -> timedelta:
-    """Parse a declared duration, which must be longer than zero."""
+def check_duration(value: Duration, key: str, *, zero: bool = False) -> timedelta:
+    """Parse a duration, which must be longer than zero unless `zero` allows it."""
     try:
         duration = parse_duration(value, key)
     except (ValueError, TypeError) as error:
         raise ConfigurationError(str(error)) from None
-    if not duration:
+    if not duration and not zero:
         raise ConfigurationError(f"{key}: {value!r} must be longer than zero")
     return duration
 
 
 def check_text(value: object, key: str) -> None:
-    """Refuse what is no text, or blank."""
-    if not isinstance(value, str) or not value.strip():
-        raise ConfigurationError(f"{key}: expected text that is not blank, got {value!r}")
+    """Refuse what is no text, blank, or cannot be printed: it could forge a line of a log."""
+    if not isinstance(value, str) or not value.strip() or not value.isprintable():
+        raise ConfigurationError(
+            f"{key}: expected text that is not blank and can be printed, got {value!r}"
+        )
 
 
 def check_policy(value: object, key: str) -> None:

@@ -144,7 +144,9 @@ def _children() -> dict[int, str]:
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, parent = stat.read_text().rpartition(")")[2].split()[:2]
-            command = (stat.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            command = (
+                (stat.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            )
         except OSError:
             continue
         if int(parent) == os.getpid() and state != "Z" and not _lives_on(command):

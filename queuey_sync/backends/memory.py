@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple
 from queuey_sync.backends.base import Backend, Consumption, Delivery, Inbox, Listener
 from queuey_sync.backends.timer import Clock, TimerThread
 from queuey_sync.envelope import Envelope
-from queuey_sync.errors import ConsumerStopped, SettleError, ShutDown
+from queuey_sync.errors import ConfigurationError, ConsumerStopped, SettleError, ShutDown
 from queuey_sync.queues import QueueConfig
 
 _log = logging.getLogger(__name__)
@@ -41,6 +41,9 @@ class MemoryBackend(Backend):
     Args:
         clock: What delays are measured by; real time if omitted.
 
+    Raises:
+        ConfigurationError: The clock has no ``call_later``.
+
     >>> backend = MemoryBackend()
     >>> backend.publish(Envelope.new("mail.send", "mail", b"{}"))
     >>> backend.pending("mail"), backend.queue_names()
@@ -48,6 +51,8 @@ class MemoryBackend(Backend):
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
+        if clock is not None and not callable(getattr(clock, "call_later", None)):
+            raise ConfigurationError(f"clock: expected an object with call_later(), got {clock!r}")
         self._timer = TimerThread()
         self._store = _Store(clock or self._timer)
 

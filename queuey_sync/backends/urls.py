@@ -1,10 +1,13 @@
 """From a URL to a backend. A backend is imported when its scheme is asked for, not before."""
 
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 from queuey_sync.backends.base import Backend
 from queuey_sync.errors import ConfigurationError
+
+_EXPECTED = "expected amqp://, amqps:// or memory:"
 
 
 def connect(url: str, **options: Any) -> Backend:  # noqa: ANN401 - of whichever backend
@@ -21,10 +24,7 @@ def connect(url: str, **options: Any) -> Backend:  # noqa: ANN401 - of whichever
     >>> connect("memory:").is_closed()
     False
     """
-    try:
-        scheme = urlsplit(url).scheme
-    except (ValueError, AttributeError):  # its text may hold the password, so it is not shown
-        raise ConfigurationError("url: it cannot be read as a URL") from None
+    scheme = _scheme(url)
     try:
         match scheme:
             case "amqp" | "amqps":
@@ -37,6 +37,12 @@ def connect(url: str, **options: Any) -> Backend:  # noqa: ANN401 - of whichever
                 return MemoryBackend(**options)
     except TypeError as error:
         raise ConfigurationError(f"options of {scheme}: {str(error).partition('() ')[2]}") from None
-    raise ConfigurationError(
-        f"url: unknown scheme {scheme!r}; expected amqp://, amqps:// or memory:"
-    )
+    raise ConfigurationError(f"url: unknown scheme {scheme!r}; {_EXPECTED}")
+
+
+def _scheme(url: object) -> str:
+    if isinstance(url, str):
+        with suppress(ValueError):
+            return urlsplit(url).scheme
+    # It may hold a password, so it is not shown, not even by a cause.
+    raise ConfigurationError(f"url: it cannot be read as a URL; {_EXPECTED}")

@@ -4,6 +4,8 @@ Each command is in the module of its name; `exits.py` has the codes, `signals.py
 """
 
 import importlib.metadata
+import os
+import sys
 from collections.abc import Sequence
 
 import click
@@ -11,10 +13,12 @@ import click
 from queuey_sync.cli.declare import declare
 from queuey_sync.cli.enqueue import enqueue
 from queuey_sync.cli.exits import Exit, exit_for
-from queuey_sync.cli.reporting import say, show_traceback, without_passwords
+from queuey_sync.cli.options import help_option
+from queuey_sync.cli.reporting import say, show, show_traceback, without_passwords
 from queuey_sync.cli.signals import Signals
 from queuey_sync.cli.worker import worker
 from queuey_sync.errors import ConsumerStopped, QueueyError
+from queuey_sync.pools.invoke import describe
 
 
 def _show_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - as click calls it
@@ -23,11 +27,11 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: b
             version = importlib.metadata.version("queuey-sync")
         except importlib.metadata.PackageNotFoundError:
             version = "(not installed)"
-        click.echo(f"queuey-sync {version}")
+        show(f"queuey-sync {version}")
         context.exit()
 
 
-@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(invoke_without_command=True, add_help_option=False)
 @click.option(
     "--version",
     is_flag=True,
@@ -36,6 +40,7 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: b
     callback=_show_version,
     help="Show the version and exit.",
 )
+@help_option
 @click.pass_context
 def commands(context: click.Context) -> None:
     """Background jobs for plain synchronous Python.
@@ -60,10 +65,12 @@ def run(signals: Signals, arguments: Sequence[str] | None = None) -> int:
         signals: What listens for signals already.
         arguments: In place of those of this process.
     """
+    given = sys.argv[1:] if arguments is None else list(arguments)
     try:
+        _refuse_what_is_no_text(given)
         # Without click's own handling of errors, commands return None, and --help its exit code.
         code: int | None = commands.main(
-            arguments, prog_name="queuey-sync", standalone_mode=False, obj=signals
+            given, prog_name="queuey-sync", standalone_mode=False, obj=signals
         )
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else "queuey-sync"
@@ -75,11 +82,21 @@ def run(signals: Signals, arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except QueueyError as error:
         return _report(error)
-    except Exception as error:  # noqa: BLE001 - the last one to ask
+    except BaseException as error:  # noqa: BLE001 - a job's own code may raise SystemExit, too
         show_traceback(error)
-        say(without_passwords(f"unexpected {type(error).__name__}: {error}"))
+        say(without_passwords(f"unexpected {describe(error)}"))
         return Exit.UNEXPECTED
     return code or Exit.SUCCESS
+
+
+def _refuse_what_is_no_text(arguments: Sequence[str]) -> None:
+    """Refuse bytes that are no UTF-8: neither jobs nor brokers can hold them."""
+    settings = [(name, text) for name, text in os.environ.items() if name.startswith("QUEUEY_")]
+    for name, text in [*(("argument", text) for text in arguments), *settings]:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise click.UsageError(f"{name}: no UTF-8: {os.fsencode(text)!r}") from None
 
 
 def _report(error: QueueyError) -> Exit:

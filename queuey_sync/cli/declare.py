@@ -5,12 +5,14 @@ from typing import Any
 import click
 
 from queuey_sync.app import Queuey
-from queuey_sync.cli.options import takes_app
+from queuey_sync.cli.options import help_option, takes_app
+from queuey_sync.cli.reporting import OutputLost, show
 from queuey_sync.queues import QueueSet
 
 
-@click.command()
+@click.command(add_help_option=False)
 @takes_app
+@help_option
 def declare(*, app: Queuey[Any]) -> None:
     """Declare the queues of MODULE:APP, and print their names.
 
@@ -19,6 +21,8 @@ def declare(*, app: Queuey[Any]) -> None:
     queue_set: type[QueueSet] = app.queues
     members = list(queue_set)
     app.backend().declare([member.config for member in members])
-    for member in members:
-        click.echo(member.full_name)
+    try:
+        show("\n".join(member.full_name for member in members))
+    except OutputLost as error:
+        raise OutputLost(error.why, "the queues are declared") from None
     app.close()

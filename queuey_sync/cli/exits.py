@@ -8,16 +8,23 @@ import enum
 import logging
 import sys
 import threading
+import time
 from typing import NoReturn
 
+from queuey_sync.cli.reporting import flush_output
 from queuey_sync.cli.signals import end_now
 from queuey_sync.errors import (
     BackendError,
     ConfigurationError,
     ConsumerStopped,
     QueueyError,
+    StartError,
+    StopTimedOut,
     WorkerStuck,
 )
+
+_LEAVING_SECONDS = 0.5
+"""What threads without a job need at most to end, after they were told to."""
 
 
 class Exit(enum.IntEnum):
@@ -26,13 +33,15 @@ class Exit(enum.IntEnum):
     SUCCESS = 0
     """Done; for a worker: stopped when asked to, with all that ran finished."""
     UNEXPECTED = 1
-    """A fault that none of the others names; a traceback goes with it."""
+    """A fault that none of the others names, with a traceback; or results that were not written."""
     USAGE = 2
-    """The command line or its input is wrong."""
+    """The command line, a variable or the input is wrong."""
     BAD_APP = 3
-    """The app cannot be imported, or is wrong."""
+    """The app cannot be imported, is wrong, or cannot run in a child process."""
     BROKER = 4
     """The broker cannot be reached, was lost, or refused."""
+    STOP_TIMED_OUT = 5
+    """A stop took longer than its deadline; the jobs that still ran went back to their queues."""
     STUCK = 9
     """Every slot of a worker is held by a handler over its time limit."""
 
@@ -47,9 +56,11 @@ def exit_for(error: QueueyError) -> Exit:
     match error:
         case WorkerStuck():
             return Exit.STUCK
+        case StopTimedOut():
+            return Exit.STOP_TIMED_OUT
         case BackendError() | ConsumerStopped():
             return Exit.BROKER
-        case ConfigurationError():
+        case ConfigurationError() | StartError():
             return Exit.BAD_APP
         case _:
             return Exit.UNEXPECTED
@@ -60,6 +71,11 @@ def leave(code: int) -> NoReturn:
 
     Python would wait for their threads for ever. What ``atexit`` holds is lost in that case alone.
     """
-    if any(thread.name.startswith("queuey-slot") for thread in threading.enumerate()):
+    deadline = time.monotonic() + _LEAVING_SECONDS
+    slots = [one for one in threading.enumerate() if one.name.startswith("queuey-slot")]
+    for thread in slots:
+        thread.join(max(0, deadline - time.monotonic()))
+    if any(thread.is_alive() for thread in slots):
         end_now(code, finish=logging.shutdown)
+    flush_output()
     sys.exit(code)

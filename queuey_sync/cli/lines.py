@@ -10,6 +10,8 @@ from typing import Any
 from queuey_sync.errors import SerializationError
 from queuey_sync.jobs import Job, JobType
 
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -56,7 +58,14 @@ def batches(read: Callable[[], bytes]) -> Iterator[tuple[list[Line], int]]:
     yield _not_blank([b"".join(unfinished)], number), size
 
 
+def without_mark(text: bytes) -> bytes:
+    """The text without the byte order mark that some editors put before it; JSON has none."""
+    return text.removeprefix(_BYTE_ORDER_MARK)
+
+
 def _not_blank(texts: list[bytes], before: int) -> list[Line]:
+    if not before:
+        texts = [without_mark(texts[0]), *texts[1:]]
     return [
         Line(number, text)
         for number, text in enumerate(texts, before + 1)

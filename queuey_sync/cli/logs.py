@@ -4,6 +4,10 @@ Called after the app was imported, so that the app's own set-up always comes fir
 """
 
 import logging
+import os
+from fcntl import LOCK_EX, LOCK_UN, flock
+from pathlib import Path
+from typing import TextIO
 
 from queuey_sync.observe.logs import JobLogFilter
 
@@ -34,12 +38,41 @@ class JobFormatter(logging.Formatter):
         return f"{line} [{' '.join(f'{key}={value}' for key, value in fields)}]"
 
 
-def set_up_logging(level: str | None) -> None:
+class SharedStream(logging.StreamHandler[TextIO]):
+    """Writes to standard error, which several processes may share without tearing a line.
+
+    Longer writes to a pipe are cut into pieces by the system. A lock of the system's goes with its
+    process, even one that is killed.
+
+    Args:
+        lock: A file that all of them can open.
+    """
+
+    def __init__(self, lock: str) -> None:
+        super().__init__()
+        self._lock = Path(lock).open("rb")  # noqa: SIM115 - held as long as the handler is
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record whole."""
+        flock(self._lock, LOCK_EX)
+        try:
+            super().emit(record)
+        finally:
+            flock(self._lock, LOCK_UN)
+
+
+def new_lock() -> str:
+    """A file in memory for `SharedStream`, which lives as long as this process."""
+    return f"/proc/{os.getpid()}/fd/{os.memfd_create('queuey-sync-log')}"
+
+
+def set_up_logging(level: str | None, lock: str | None = None) -> None:
     """Write the log to standard error, if the app has not set up the root logger.
 
     Args:
         level: For this library's records in any case, and for all others if the set-up is ours.
             None leaves the level that the app gave this library's, and else is `DEFAULT_LEVEL`.
+        lock: For processes that share standard error; see `SharedStream`.
     """
     ours = logging.getLogger("queuey_sync")
     if level is not None or ours.level == logging.NOTSET:
@@ -47,7 +80,7 @@ def set_up_logging(level: str | None) -> None:
     root = logging.getLogger()
     if root.handlers:
         return
-    handler = logging.StreamHandler()
+    handler = logging.StreamHandler() if lock is None else SharedStream(lock)
     handler.setFormatter(JobFormatter())
     handler.addFilter(JobLogFilter())
     root.addHandler(handler)

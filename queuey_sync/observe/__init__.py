@@ -1,1 +1,1 @@
-"""Watching it work: `logs` puts the job into log records."""
+"""Watching it work: `logs` puts the job into log records, `escaping` keeps each to its line."""

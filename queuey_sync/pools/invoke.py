@@ -7,21 +7,47 @@ has `contextvars` of its own, so nothing that one job sets is seen by the next.
 import contextvars
 import inspect
 import traceback
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
 
 import msgspec
 
-from queuey_sync.context import set_current
-from queuey_sync.errors import Deferred, Fatal, JobError, SerializationError, Stopping
-from queuey_sync.pools.base import SUCCEEDED, Attempt, Kind, Result
+from queuey_sync.context import JobContext, set_current
+from queuey_sync.errors import (
+    Deferred,
+    Fatal,
+    JobError,
+    SerializationError,
+    SoftTimeout,
+    StartError,
+    Stopping,
+)
+from queuey_sync.handlers import Around, Handlers
+from queuey_sync.pools.base import STOPPED, SUCCEEDED, Attempt, Kind, Result, timed_out
 from queuey_sync.retry import RetryPolicy
 
 
-def invoke(attempt: Attempt) -> Result:
-    """Run the handler of an attempt, and say what came of it."""
-    return contextvars.copy_context().run(_invoke, attempt)
+def run_on_start(handlers: Handlers[Any]) -> None:
+    """Call what is to run once before any handler does.
+
+    Raises:
+        StartError: One of them raised.
+    """
+    for function in handlers.start_hooks:
+        try:
+            function()
+        except BaseException as error:
+            text = f"on_start {getattr(function, '__qualname__', function)}: {describe(error)}"
+            raise StartError(text) from error
 
 
-def _invoke(attempt: Attempt) -> Result:
+def invoke(attempt: Attempt, arounds: Sequence[Around] = ()) -> Result:
+    """Run the handler of an attempt inside these context managers, and say what came of it."""
+    return contextvars.copy_context().run(_invoke, attempt, arounds)
+
+
+def _invoke(attempt: Attempt, arounds: Sequence[Around]) -> Result:
     try:
         job = attempt.handler.job_type.decode(attempt.payload)
     except SerializationError as error:
@@ -34,12 +60,25 @@ def _invoke(attempt: Attempt) -> Result:
             if policy is not None:
                 context = msgspec.structs.replace(context, max_attempts=policy.max_attempts)
         set_current(context)
-        returned = attempt.handler.call(job, context)
-        if returned is not None:
-            _raise_returned(returned)
+        if arounds:
+            with ExitStack() as stack:
+                for around in arounds:
+                    stack.enter_context(around())
+                _call(attempt, job, context)
+        else:
+            _call(attempt, job, context)
     except BaseException as error:  # noqa: BLE001 - whatever a handler raises is one job's outcome
+        if isinstance(error, SoftTimeout) and attempt.soft_limit is not None:
+            return timed_out(attempt.soft_limit, policy)
         return _classify(error, policy, stopping=context.stopping)
     return SUCCEEDED
+
+
+def _call(attempt: Attempt, job: object, context: JobContext) -> None:
+    with attempt.interrupt:
+        returned = attempt.handler.call(job, context)
+    if returned is not None:
+        _raise_returned(returned)
 
 
 def _raise_returned(returned: object) -> None:
@@ -63,7 +102,7 @@ def _classify(error: BaseException, policy: RetryPolicy | None, *, stopping: boo
     if isinstance(error, JobError):
         return _job_error(error, policy)
     if isinstance(error, Stopping) and stopping:
-        return Result(kind=Kind.STOPPED)
+        return STOPPED
     return Result(
         kind=Kind.RETRYABLE,
         reason=f"handler panicked: {describe(error)}",

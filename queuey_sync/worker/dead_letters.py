@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from queuey_sync.envelope import Envelope
+from queuey_sync.observe.escaping import traceback_lines
 
 log = logging.getLogger(__name__)
 
@@ -52,5 +53,6 @@ def call_hook(hook: DeadLetterHook | None, dead: DeadLetter) -> None:
         return
     try:
         hook(dead)
-    except BaseException:
-        log.exception("on_dead_letter failed for job %s", dead.envelope.job_id)
+    except BaseException as error:  # noqa: BLE001 - a hook may raise anything and stop nothing
+        job, trace = dead.envelope.job_id, traceback_lines(error)
+        log.error("on_dead_letter failed for job %s%s", job, trace)

@@ -122,12 +122,3 @@ def _panicked_for(delay: timedelta, longest: timedelta | None) -> str:
     return (
         f"handler panicked: a delay of {format_duration(delay)} is longer than the limit of {limit}"
     )
-
-
-def timed_out(limit: timedelta) -> Result:
-    """The result of a run that went over its time limit.
-
-    >>> timed_out(timedelta(milliseconds=500)).reason
-    'job timed out after 500ms'
-    """
-    return Result(kind=Kind.RETRYABLE, reason=f"job timed out after {format_duration(limit)}")

@@ -12,6 +12,7 @@ from queuey_sync.backends.base import Delivery
 from queuey_sync.durations import format_duration
 from queuey_sync.envelope import Envelope
 from queuey_sync.errors import SettleError
+from queuey_sync.observe.escaping import LONGEST_NAME, one_line, traceback_lines
 from queuey_sync.worker.dead_letters import DeadLetter, DeadLetterHook, call_hook
 from queuey_sync.worker.outcome import Ack, Bury, Decision, Defer, Release, Retry
 
@@ -83,9 +84,9 @@ class Settler:
             "%s failed for job %s (%s) on %s, so it will run again: %s",
             operation,
             envelope.job_id,
-            envelope.job_type,
-            envelope.queue,
-            error,
+            one_line(envelope.job_type, LONGEST_NAME),
+            one_line(envelope.queue, LONGEST_NAME),
+            one_line(error),
             extra=_fields(envelope),
         )
 
@@ -107,11 +108,11 @@ def _log_outcome(decision: Decision, envelope: Envelope, traceback: str) -> None
         level,
         "job %s (%s) on %s, attempt %d: %s%s",
         envelope.job_id,
-        envelope.job_type,
-        envelope.queue,
+        one_line(envelope.job_type, LONGEST_NAME),
+        one_line(envelope.queue, LONGEST_NAME),
         envelope.attempt,
-        text,
-        "\n" + traceback.rstrip() if traceback else "",
+        one_line(text),
+        traceback_lines(traceback),
         extra=_fields(envelope),
     )
 
@@ -131,9 +132,13 @@ def _describe(decision: Decision) -> tuple[int, str]:
 
 
 def _fields(envelope: Envelope) -> dict[str, object]:
+    """The fields of a record: as they came, for whatever writes fields escapes them, but no longer.
+
+    An envelope holds no lone surrogate, so each of them can be encoded.
+    """
     return {
         "job_id": str(envelope.job_id),
-        "job_type": envelope.job_type,
-        "queue": envelope.queue,
+        "job_type": envelope.job_type[:LONGEST_NAME],
+        "queue": envelope.queue[:LONGEST_NAME],
         "attempt": envelope.attempt,
     }

@@ -6,6 +6,7 @@ the broker when the worker stops. A runner ends when it takes a sentinel. Next: 
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,12 +16,14 @@ from datetime import timedelta
 from queuey_sync.backends.base import Delivery, Inbox
 from queuey_sync.context import JobContext
 from queuey_sync.envelope import Envelope
-from queuey_sync.errors import MalformedEnvelope
+from queuey_sync.errors import MalformedEnvelope, StartError
 from queuey_sync.handlers import Handler
-from queuey_sync.pools.base import Attempt, Kind, Pool, Result
+from queuey_sync.observe.escaping import traceback_lines
+from queuey_sync.pools.base import NEVER, Attempt, Kind, Pool, Result, Slot, timed_out
 from queuey_sync.retry import RetryPolicy
 from queuey_sync.shutdown import Watcher
-from queuey_sync.worker.outcome import decide, timed_out
+from queuey_sync.worker.checks import NO_LIMITS, Limits
+from queuey_sync.worker.outcome import decide
 from queuey_sync.worker.settle import Settler
 from queuey_sync.worker.watchdog import Watchdog
 
@@ -37,9 +40,9 @@ class Work:
     pool: Pool
     handlers: Mapping[str, Handler]
     policies: Mapping[str, RetryPolicy]
+    limits: Mapping[str, Limits]
     settler: Settler
     watcher: Watcher
-    time_limit: timedelta | None
     longest_delay: timedelta | None
 
 
@@ -47,10 +50,11 @@ class Slots:
     """The runners of one worker, each in a thread of its own.
 
     Args:
-        work: What they work with. count: How many there are. ended: Called by a runner when it
-        ends, with the error that ended it or None. overdue: Called with 1 when a runner's attempt
-        is over its time limit, with -1 when the runner
-            is free again.
+        work: What they work with.
+        count: How many there are.
+        ended: Called by a runner when it ends, with the error that ended it or None.
+        overdue: Called with 1 when a runner's attempt is over its time limit, with -1 when the
+            runner is free again.
         watchdog_died: Called with the error, should the watchdog fail.
     """
 
@@ -66,15 +70,32 @@ class Slots:
         self._work = work
         self._ended = ended
         self._executor = ThreadPoolExecutor(count, thread_name_prefix="queuey-slot")
+        self._lock = threading.Lock()
+        self._begun = 0
+        """How many runners ever began. Guarded by `_lock`, as is `_stopping`."""
+        self._stopping = False
+        self._running: dict[int, Envelope] = {}
+        """The job of each runner, by thread: each runner writes and removes its own."""
         self._watchdog: Watchdog | None = None
-        if work.time_limit is not None and not work.pool.enforces_time_limit:
-            self._watchdog = Watchdog(work.time_limit, count, overdue=overdue, died=watchdog_died)
+        limits = [one for limits in work.limits.values() for one in limits if one is not None]
+        if limits and not work.pool.enforces_limits:
+            self._watchdog = Watchdog(min(limits), count, overdue=overdue, died=watchdog_died)
 
     def start_one(self) -> None:
         """Start one more runner."""
         if self._watchdog is not None:
             self._watchdog.start()
         self._executor.submit(self._run)
+
+    def stop(self) -> int:
+        """Let no more runners begin, and return how many did: an interrupt may lose a start."""
+        with self._lock:
+            self._stopping = True
+            return self._begun
+
+    def running(self) -> list[Envelope]:
+        """The jobs that run now; overdue ones too."""
+        return list(self._running.values())
 
     def close(self) -> None:
         """Let go of the threads, when no runner is busy but the overdue ones."""
@@ -83,25 +104,38 @@ class Slots:
         self._executor.shutdown(wait=False)
 
     def _run(self) -> None:
+        with self._lock:
+            if self._stopping:
+                return
+            self._begun += 1
         error: BaseException | None = None
         try:
-            while self._take_one():
-                pass
+            slot = self._work.pool.slot()
+            try:
+                while self._take_one(slot):
+                    pass
+            finally:
+                slot.close()
         except BaseException as fault:  # noqa: BLE001 - it ends the worker, which raises it
             error = fault
         self._ended(error)
 
-    def _take_one(self) -> bool:
+    def _take_one(self, slot: Slot) -> bool:
+        slot.ready()
         delivery = self._work.inbox.get()
         if delivery is None:
             return False
         try:
-            self._process(delivery)
-        except Exception:
-            log.exception("a delivery of %s was left unsettled and will come back", delivery.queue)
+            self._process(delivery, slot)
+        except StartError:
+            delivery.release()
+            raise
+        except Exception as error:  # noqa: BLE001 - one delivery is lost to it, never a slot
+            text = "a delivery of %s was left unsettled and will come back%s"
+            log.error(text, delivery.queue, traceback_lines(error))
         return True
 
-    def _process(self, delivery: Delivery) -> None:
+    def _process(self, delivery: Delivery, slot: Slot) -> None:
         try:
             envelope = delivery.envelope
         except MalformedEnvelope:
@@ -113,18 +147,34 @@ class Slots:
             return
         policy = self._work.policies[envelope.job_type]
         attempt = self._attempt(handler, envelope, policy)
-        if self._watchdog is None:
-            result = self._work.pool.run(attempt)
-        else:
-            overdue = self._settle_timed_out(delivery, envelope, policy)
-            late_or_result = self._watchdog.run(self._work.pool, attempt, overdue)
-            if late_or_result is None:
-                return
-            result = late_or_result
-        self._finish(result, delivery, envelope, policy)
+        thread = threading.get_ident()
+        self._running[thread] = envelope
+        try:
+            result = self._run_attempt(slot, attempt, delivery, envelope, policy)
+        finally:
+            del self._running[thread]
+        if result is not None:
+            self._finish(result, delivery, envelope, policy)
+
+    def _run_attempt(
+        self,
+        slot: Slot,
+        attempt: Attempt,
+        delivery: Delivery,
+        envelope: Envelope,
+        policy: RetryPolicy,
+    ) -> Result | None:
+        limit = attempt.time_limit
+        if limit is None or self._watchdog is None:
+            return slot.run(attempt)
+
+        def settle() -> None:
+            self._finish(timed_out(limit), delivery, envelope, policy)
+
+        return self._watchdog.run(slot, attempt, limit, settle)
 
     def _attempt(self, handler: Handler, envelope: Envelope, policy: RetryPolicy) -> Attempt:
-        limit = self._work.time_limit
+        limit, soft = self._work.limits.get(envelope.job_type, NO_LIMITS)
         context = JobContext(
             job_id=envelope.job_id,
             job_type=handler.job_type.name,
@@ -138,18 +188,10 @@ class Slots:
             deadline=None if limit is None else time.monotonic() + limit.total_seconds(),
             watcher=self._work.watcher,
         )
-        return Attempt(handler, envelope.payload, context)
-
-    def _settle_timed_out(
-        self, delivery: Delivery, envelope: Envelope, policy: RetryPolicy
-    ) -> Callable[[], None]:
-        limit = self._work.time_limit
-        assert limit is not None  # noqa: S101 - narrows the type: a watchdog has a limit
-
-        def settle() -> None:
-            self._finish(timed_out(limit), delivery, envelope, policy)
-
-        return settle
+        interrupt = NEVER
+        if soft is not None and self._watchdog is not None:
+            interrupt = self._watchdog.soft_limit(soft)
+        return Attempt(handler, envelope.payload, context, limit, soft, interrupt)
 
     def _finish(
         self, result: Result, delivery: Delivery, envelope: Envelope, policy: RetryPolicy

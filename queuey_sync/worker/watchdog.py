@@ -4,7 +4,7 @@ At the limit the watchdog claims the attempt, raises `JobTimedOut` in the thread
 has the attempt settled as timed out. The exception ends pure Python at once and a blocking call at
 its own end; until then the slot is *overdue*: it takes no job, and nothing waits for it. Who
 settles an attempt is settled by a one-shot claim, so it happens exactly once, and a late result is
-dropped.
+dropped. A soft limit is the same claim with `SoftTimeout`, around the handler alone.
 """
 
 import ctypes
@@ -13,52 +13,68 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
+from types import TracebackType
 
-from queuey_sync.errors import JobTimedOut
-from queuey_sync.pools.base import Attempt, Pool, Result
+from queuey_sync.errors import Interrupt, JobTimedOut, SoftTimeout
+from queuey_sync.pools.base import Attempt, Result, Slot
 
 log = logging.getLogger(__name__)
 
 
-class _Watch:
-    """One attempt under a time limit."""
+class _Alarm:
+    """An exception that will be raised in the thread that made this, unless it is in time."""
 
-    def __init__(self, deadline: float, settle: Callable[[], None]) -> None:
-        self.deadline = deadline
+    def __init__(
+        self, limit: timedelta, error: type[Interrupt], settle: Callable[[], None] | None = None
+    ) -> None:
+        self.deadline = time.monotonic() + limit.total_seconds()
         self.settle = settle
-        self.thread = threading.get_ident()
+        self._error = error
+        self._thread = threading.get_ident()
         self._claim = threading.Lock()
-        self.raised = threading.Event()
+        self._raised = threading.Event()
         """Set by the watchdog when the exception is on its way to the thread."""
 
     def claim(self) -> bool:
-        """True for whoever asks first, runner or watchdog: that one settles the attempt."""
+        """True for whoever asks first, runner or watchdog: in time, or not."""
         return self._claim.acquire(blocking=False)
+
+    def ring(self) -> None:
+        """Raise the exception; by the watchdog, which holds the claim."""
+        _raise_in(self._thread, self._error)
+        self._raised.set()
+
+    def take_back(self) -> None:
+        """Let the exception come here, or take it back; by the thread, which lost the claim."""
+        self._raised.wait()
+        _raise_in(self._thread, None)
 
 
 class Watchdog:
     """Watches the attempts of a worker's slots.
 
     Args:
-        limit: How long an attempt may run. slots: How many slots there are. overdue: Called with 1
-        when a slot becomes overdue, with -1 when its thread is free again. died: Called with the
-        error when the watchdog itself fails, since no limit holds from then on.
+        shortest: The shortest limit, hard or soft, that any attempt has.
+        slots: How many slots there are.
+        overdue: Called with 1 when a slot becomes overdue, with -1 when its thread is free again.
+        died: Called with the error when the watchdog itself fails, since no limit holds from then.
     """
 
     def __init__(
         self,
-        limit: timedelta,
+        shortest: timedelta,
         slots: int,
         *,
         overdue: Callable[[int], None],
         died: Callable[[BaseException], None],
     ) -> None:
-        self._limit = limit.total_seconds()
+        self._shortest = shortest.total_seconds()
         self._overdue = overdue
         self._died = died
-        self._watches: dict[int, _Watch] = {}
-        """The running attempt of each runner, by thread. A runner replaces its own entry only."""
+        self._alarms: set[_Alarm] = set()
+        """Each is added by its thread, and removed by whoever claims it: one call into C each."""
         self._closed = threading.Event()
         self._settlers = ThreadPoolExecutor(slots, thread_name_prefix="queuey-overdue")
         self._thread = threading.Thread(target=self._watch, name="queuey-watchdog", daemon=True)
@@ -68,24 +84,30 @@ class Watchdog:
         if self._thread.ident is None:
             self._thread.start()
 
-    def run(self, pool: Pool, attempt: Attempt, settle: Callable[[], None]) -> Result | None:
+    def run(
+        self, slot: Slot, attempt: Attempt, limit: timedelta, settle: Callable[[], None]
+    ) -> Result | None:
         """Run an attempt; None when it was overdue, and `settle` was called in its place."""
-        watch = _Watch(time.monotonic() + self._limit, settle)
+        alarm = _Alarm(limit, JobTimedOut, settle)
         try:
-            self._watches[watch.thread] = watch
-            result = pool.run(attempt)
-            if watch.claim():
+            self._alarms.add(alarm)
+            result = slot.run(attempt)
+            if alarm.claim():
+                self._alarms.discard(alarm)
                 return result
-            # The exception must not strike later, in the runner: let it come here, or take it back.
-            watch.raised.wait()
-            _raise_in(watch.thread, None)
+            # The exception must not strike later, in the runner.
+            alarm.take_back()
         except JobTimedOut:
             pass
-        late = time.monotonic() - watch.deadline
+        late = time.monotonic() - alarm.deadline
         job = attempt.context.job_id
         log.warning("job %s ended %.1f s after its time limit; its result is dropped", job, late)
         self._overdue(-1)
         return None
+
+    def soft_limit(self, limit: timedelta) -> AbstractContextManager[object]:
+        """What raises `SoftTimeout` in the thread that is inside it for longer than this."""
+        return _SoftLimit(self._alarms, limit)
 
     def close(self) -> None:
         """Stop watching; returns when every overdue attempt has been settled."""
@@ -101,22 +123,50 @@ class Watchdog:
             self._died(error)
 
     def _watch_until_closed(self) -> None:
-        nap = self._limit
+        nap = self._shortest
         while not self._closed.wait(nap):
             now = time.monotonic()
             # An attempt that starts during the nap ends no sooner than a whole limit from now.
-            nap = self._limit
-            for watch in list(self._watches.values()):
-                if watch.deadline > now:
-                    nap = min(nap, watch.deadline - now)
-                elif watch.claim():
-                    self._end(watch)
+            nap = self._shortest
+            for alarm in list(self._alarms):
+                if alarm.deadline > now:
+                    nap = min(nap, alarm.deadline - now)
+                elif alarm.claim():
+                    self._alarms.discard(alarm)
+                    self._end(alarm)
 
-    def _end(self, watch: _Watch) -> None:
+    def _end(self, alarm: _Alarm) -> None:
+        if alarm.settle is None:
+            alarm.ring()
+            return
         self._overdue(1)
-        _raise_in(watch.thread, JobTimedOut)
-        watch.raised.set()
-        self._settlers.submit(watch.settle)
+        alarm.ring()
+        self._settlers.submit(alarm.settle)
+
+
+class _SoftLimit(AbstractContextManager[None]):
+    """Raises `SoftTimeout` in the thread that entered it. Owner: that thread."""
+
+    def __init__(self, alarms: set[_Alarm], limit: timedelta) -> None:
+        self._alarms = alarms
+        self._limit = limit
+
+    def __enter__(self) -> None:
+        self._alarm = _Alarm(self._limit, SoftTimeout)
+        self._alarms.add(self._alarm)
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        if self._alarm.claim():
+            self._alarms.discard(self._alarm)
+            return
+        # A hard limit that is on its way meanwhile may go with it: its own claim still stands.
+        with suppress(SoftTimeout):
+            self._alarm.take_back()
 
 
 def _raise_in(thread: int, error: type[BaseException] | None) -> None:

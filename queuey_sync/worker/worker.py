@@ -6,30 +6,44 @@ run in the slots (`slots.py`), and what happens to a job is decided in `outcome.
 """
 
 import logging
+import math
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import timedelta
 from queue import Empty, SimpleQueue
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
-from queuey_sync.backends.base import Backend, Consumption, Delivery, Inbox
+from queuey_sync.backends.base import Backend, Consumption, Inbox
 from queuey_sync.durations import Duration, format_duration
-from queuey_sync.errors import (
-    BackendError,
-    ConfigurationError,
-    ConsumerStopped,
-    QueueyError,
-    WorkerStuck,
-)
+from queuey_sync.errors import BackendError, ConsumerStopped, QueueyError, StopTimedOut, WorkerStuck
 from queuey_sync.handlers import Handlers, resolve_policies
-from queuey_sync.jobs import Job
-from queuey_sync.pools.threads import ThreadPool
-from queuey_sync.queues import QueueConfig, QueueSet
-from queuey_sync.retry import RetryPolicy, check_duration, check_integer
+from queuey_sync.jobs import Job, check_limits
+from queuey_sync.observe.escaping import one_line
+from queuey_sync.pools.processes import ProcessPool
+from queuey_sync.queues import QueueConfig, QueueSet, check_queue_set
+from queuey_sync.retry import RetryPolicy, check_duration
 from queuey_sync.shutdown import Shutdown
+from queuey_sync.worker.checks import (
+    Limits,
+    check_concurrency,
+    check_delays,
+    choose_pool,
+    resolve_limits,
+    select_queues,
+)
 from queuey_sync.worker.dead_letters import DeadLetterHook
+from queuey_sync.worker.events import (
+    ConsumptionEnded,
+    Event,
+    Listener,
+    Overdue,
+    RunnerEnded,
+    StopRequested,
+    Unsettled,
+    WatchdogDied,
+    WorkerHandle,
+)
 from queuey_sync.worker.settle import Settler
 from queuey_sync.worker.slots import Slots, Work
 
@@ -41,69 +55,7 @@ _LOOK_AGAIN = 1.0
 """Seconds between two looks for signals: one that comes just as a wait begins does not end it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _StopRequested:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class _ConsumptionEnded:
-    error: QueueyError
-
-
-@dataclass(frozen=True, slots=True)
-class _RunnerEnded:
-    error: BaseException | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Unsettled:
-    queue: str
-
-
-@dataclass(frozen=True, slots=True)
-class _WatchdogDied:
-    error: BaseException
-
-
-@dataclass(frozen=True, slots=True)
-class _Overdue:
-    change: int
-
-
 Q = TypeVar("Q", bound=QueueSet)
-
-_Event = _StopRequested | _ConsumptionEnded | _RunnerEnded | _Unsettled | _WatchdogDied | _Overdue
-
-
-class WorkerHandle:
-    """Stops a worker and tells how it does; valid before, during and after `Worker.run`."""
-
-    def __init__(self, events: "SimpleQueue[_Event]", settler: Settler) -> None:
-        self._events = events
-        self._settler = settler
-        self._stopping = False
-        """Written by any thread, once, to True; needs no lock."""
-
-    def shutdown(self) -> None:
-        """Ask the worker to stop, and return at once.
-
-        Idempotent, and callable from any thread and from a signal handler: it takes no lock.
-        """
-        self._stopping = True
-        self._events.put(_StopRequested())
-
-    def is_shutdown(self) -> bool:
-        """Whether `shutdown` was called."""
-        return self._stopping
-
-    def settle_failures(self) -> int:
-        """How many jobs ran without the broker hearing of it: each of them will run again.
-
-        Normally exactly zero, and worth an alert when it is not. Final when `Worker.run` has
-        returned.
-        """
-        return self._settler.failures
 
 
 class Worker(Generic[Q]):
@@ -116,18 +68,24 @@ class Worker(Generic[Q]):
         queue_set: The set that the queues and the handlers belong to.
         handlers: What runs the jobs. One whose queue is not consumed is legal.
         queues: Which queues of the set to consume; all of them if not given.
-        concurrency: How many jobs run at once; the sum of the queues' prefetch if not given.
-        job_timeout: How long a job may run. Threads cannot be killed: at the limit the attempt is
-            settled as failed, `JobTimedOut` is raised in the handler, and the slot takes its next
-            job when the handler has ended.
+        pool: Where handlers run: ``"thread"``, ``"process"``, or a `ProcessPool` with options.
+        concurrency: How many jobs run at once; if not given, the sum of the queues' prefetch, and
+            of processes at most one for each processor.
+        job_timeout: How long a job may run that has no ``timeout`` of its own. A process is killed
+            at the limit. A thread cannot be: the attempt is settled as failed, `JobTimedOut` is
+            raised in the handler, and the slot takes its next job when the handler has ended.
+        soft_timeout: After this time, `SoftTimeout` is raised in the handler.
+        stop_deadline: How long a stop may wait for the jobs that run; for ever if not given.
         retry_overrides: Retry policies that replace those declared by queues and jobs, by queue.
-        job_retry_overrides: The same by job class; they come before those by queue. on_dead_letter:
-        Called with a `DeadLetter` for every job that is given up on, before it is settled.
+        job_retry_overrides: The same by job class; they come before those by queue.
+        on_dead_letter: Called with a `DeadLetter` for every job that is given up on, before it is
+            settled.
         close_backend_on_shutdown: Whether `run` closes the backend when it ends.
 
     Raises:
-        ConfigurationError: An argument is wrong, or two handlers have one job type
-        (`DuplicateHandler`). BackendError: A queue cannot be declared.
+        ConfigurationError: An argument is wrong, a handler cannot run in such a pool, or two
+            handlers have one job type (`DuplicateHandler`).
+        BackendError: A queue cannot be declared.
 
     Example:
         >>> from queuey_sync import Handlers, Job, MemoryBackend, Producer, QueueSet, Worker, queue
@@ -154,8 +112,11 @@ class Worker(Generic[Q]):
         *,
         handlers: Handlers[Q],
         queues: Iterable[Q] | None = None,
+        pool: Literal["thread", "process"] | ProcessPool = "thread",
         concurrency: int | None = None,
         job_timeout: Duration | None = None,
+        soft_timeout: Duration | None = None,
+        stop_deadline: Duration | None = None,
         retry_overrides: Mapping[Q, RetryPolicy] | None = None,
         job_retry_overrides: Mapping[type[Job[Q]], RetryPolicy] | None = None,
         on_dead_letter: DeadLetterHook | None = None,
@@ -167,16 +128,22 @@ class Worker(Generic[Q]):
         self._policies = resolve_policies(
             handlers, retry_overrides or {}, job_retry_overrides or {}
         )
-        _check_delays(self._policies, backend.longest_delay)
-        self._configs = _selected(queue_set, queues)
-        self._concurrency = _concurrency(concurrency, self._configs)
-        self._time_limit = (
-            None if job_timeout is None else check_duration(job_timeout, "job_timeout")
+        check_delays(self._policies, backend.longest_delay)
+        limits = Limits(*check_limits(job_timeout, soft_timeout, hard="job_timeout"))
+        self._time_limit = limits.hard
+        self._limits = resolve_limits(handlers, limits)
+        self._stop_deadline = (
+            None if stop_deadline is None else check_duration(stop_deadline, "stop_deadline")
         )
+        check_queue_set(queue_set, "queue_set")
+        self._configs = select_queues(queue_set, queues)
+        self._pool = choose_pool(pool)(handlers)
+        prefetch = sum(config.prefetch for config in self._configs)
+        self._concurrency = check_concurrency(concurrency, self._pool.default_concurrency(prefetch))
         levels = {member.full_name: member.config.top_level for member in queue_set}
-        self._events: SimpleQueue[_Event] = SimpleQueue()
+        self._events: SimpleQueue[Event] = SimpleQueue()
         self._settler = Settler(
-            levels, on_dead_letter, lambda queue: self._events.put(_Unsettled(queue))
+            levels, on_dead_letter, lambda queue: self._events.put(Unsettled(queue))
         )
         self._handle = WorkerHandle(self._events, self._settler)
         self._ran = threading.Lock()
@@ -184,12 +151,15 @@ class Worker(Generic[Q]):
         self._stopping = Shutdown()
         """Stopped by `run`; what handlers see as ``ctx.stopping``."""
         # The thread in `run` owns the rest.
-        self._runners = 0
+        self._ended = 0
+        """How many runners have ended."""
         self._overdue = 0
         self._stop_requested = False
         self._unsettled = Counter[str]()
         """How many deliveries of each queue are left unsettled; they keep its prefetch slots."""
         self._error: BaseException | None = None
+        self._give_up_at = math.inf
+        """When a stop has taken too long, on the monotonic clock."""
         backend.declare(self._configs)
 
     @property
@@ -220,6 +190,8 @@ class Worker(Generic[Q]):
 
         Raises:
             ConsumerStopped: The broker, the connection or a queue went away.
+            StartError: A child process, or an ``on_start`` function of the app, failed.
+            StopTimedOut: The jobs that ran when the stop's deadline came went back.
             WorkerStuck: Every slot is held by a handler over its time limit.
             BackendError: The consumers could not be started, or the backend could not be closed.
             QueueyError: It was run before.
@@ -236,30 +208,30 @@ class Worker(Generic[Q]):
             raise self._error
 
     def _work(self) -> None:
+        self._pool.start()
         inbox: Inbox = SimpleQueue()
         work = Work(
             inbox=inbox,
-            pool=ThreadPool(),
+            pool=self._pool,
             handlers=self._handlers,
             policies=self._policies,
+            limits=self._limits,
             settler=self._settler,
             watcher=self._stopping.watcher(),
-            time_limit=self._time_limit,
             longest_delay=self._backend.longest_delay,
         )
         slots = Slots(
             work,
             self._concurrency,
-            ended=lambda error: self._events.put(_RunnerEnded(error)),
-            overdue=lambda change: self._events.put(_Overdue(change)),
-            watchdog_died=lambda error: self._events.put(_WatchdogDied(error)),
+            ended=lambda error: self._events.put(RunnerEnded(error)),
+            overdue=lambda change: self._events.put(Overdue(change)),
+            watchdog_died=lambda error: self._events.put(WatchdogDied(error)),
         )
-        listener = _Listener(self._events, self._settler)
+        listener = Listener(self._events, self._settler)
         consumption = self._backend.consume(self._configs, inbox, listener)
         try:
             for _ in range(self._concurrency):
                 slots.start_one()
-                self._runners += 1
             self._log_start()
             while not (self._stop_requested or self._error):
                 self._next_event()
@@ -269,14 +241,33 @@ class Worker(Generic[Q]):
     def _drain(self, consumption: Consumption, slots: Slots) -> None:
         log.info("stopping: waiting for the jobs that run")
         self._stopping.stop()
-        consumption.stop(self._runners)
-        while self._runners > self._overdue or (self._all_overdue and not self._error):
+        runners = slots.stop()
+        consumption.stop(runners)
+        self._pool.stop()
+        if self._stop_deadline is not None:
+            self._give_up_at = time.monotonic() + self._stop_deadline.total_seconds()
+        while runners - self._ended > self._overdue or (self._all_overdue and not self._error):
             self._next_event()
+            if time.monotonic() > self._give_up_at and not self._give_up(slots):
+                break
         slots.close()
         consumption.close()
         while not self._events.empty():
             self._next_event()
         log.info("stopped; settle failures: %d", self._settler.failures)
+
+    def _give_up(self, slots: Slots) -> bool:
+        """The stop took too long. Returns whether the runners will end now."""
+        self._give_up_at = math.inf
+        left = slots.running()
+        names = ", ".join(f"{job.job_id} ({job.job_type})" for job in left[:10])
+        self._fail(
+            StopTimedOut(
+                f"{len(left)} jobs still ran at the deadline of the stop, and go back to their"
+                f" queues: {names}"
+            )
+        )
+        return self._pool.abandon()
 
     def _close(self) -> None:
         try:
@@ -292,30 +283,32 @@ class Worker(Generic[Q]):
         return self._overdue == self._concurrency
 
     def _next_event(self) -> None:
+        wait = _STUCK_AFTER if self._all_overdue else _LOOK_AGAIN
+        left = max(self._give_up_at - time.monotonic(), 0)
         try:
-            event = self._events.get(timeout=_STUCK_AFTER if self._all_overdue else _LOOK_AGAIN)
+            event = self._events.get(timeout=min(wait, left))
         except Empty:
-            if self._all_overdue:
+            if self._all_overdue and wait <= left:
                 self._fail(WorkerStuck(self._concurrency))
         else:
             self._take(event)
 
-    def _take(self, event: _Event) -> None:
+    def _take(self, event: Event) -> None:
         match event:
-            case _StopRequested():
+            case StopRequested():
                 self._stop_requested = True
-            case _ConsumptionEnded(error):
+            case ConsumptionEnded(error):
                 if not (self._stop_requested and _ended_in_good_order(error)):
                     self._fail(error)
-            case _RunnerEnded(error):
-                self._runners -= 1
+            case RunnerEnded(error):
+                self._ended += 1
                 if error is not None:
                     self._fail(error)
-            case _Unsettled(queue):
+            case Unsettled(queue):
                 self._count_unsettled(queue)
-            case _WatchdogDied(error):
+            case WatchdogDied(error):
                 self._fail(error)
-            case _Overdue(change):
+            case Overdue(change):
                 self._overdue += change
 
     def _count_unsettled(self, queue: str) -> None:
@@ -329,56 +322,22 @@ class Worker(Generic[Q]):
     def _fail(self, error: BaseException) -> None:
         """The first error is the one that `run` raises."""
         if self._error is None:
-            log.error("the worker ends: %s", error)
+            log.error("the worker ends: %s", one_line(error))
             self._error = error
 
     def _log_start(self) -> None:
         log.info(
-            "working on %s with %d threads%s",
+            "working on %s with %d %s%s",
             ", ".join(config.full_name for config in self._configs),
             self._concurrency,
+            _plural(self._pool.unit, self._concurrency),
             f", {format_duration(self._time_limit)} a job" if self._time_limit else "",
         )
 
 
-class _Listener:
-    """Hears from the backend's threads; see `queuey_sync.backends.base.Listener`."""
-
-    def __init__(self, events: "SimpleQueue[_Event]", settler: Settler) -> None:
-        self._events = events
-        self._settler = settler
-
-    def ended(self, error: QueueyError) -> None:
-        self._events.put(_ConsumptionEnded(error))
-
-    def settle_failed(self, delivery: Delivery, error: Exception) -> None:
-        self._settler.count_failure("ack", delivery.envelope, error)
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}es" if word.endswith("s") else f"{word}s"
 
 
 def _ended_in_good_order(error: QueueyError) -> bool:
     return isinstance(error, ConsumerStopped) and error.__cause__ is None
-
-
-def _check_delays(policies: Mapping[str, RetryPolicy], longest: timedelta | None) -> None:
-    for job_type, policy in policies.items():
-        if longest is not None and policy.max_attempts > 1 and policy.max > longest:
-            wait, limit = format_duration(policy.max), format_duration(longest)
-            raise ConfigurationError(
-                f"job `{job_type}`: its retry policy waits up to {wait}, longer than the {limit}"
-                " that the backend can hold"
-            )
-
-
-def _selected(queue_set: type[Q], queues: Iterable[Q] | None) -> list[QueueConfig]:
-    members = list(queue_set if queues is None else queues)
-    for member in members:
-        if not isinstance(member, queue_set):
-            raise ConfigurationError(f"queues: {member!r} is no member of {queue_set.__name__}")
-    return [member.config for member in dict.fromkeys(members)]
-
-
-def _concurrency(wanted: int | None, configs: Iterable[QueueConfig]) -> int:
-    if wanted is None:
-        return max(1, sum(config.prefetch for config in configs))
-    check_integer(wanted, "concurrency", 0, 10_000)
-    return max(1, wanted)

@@ -1,8 +1,9 @@
 """The benchmark of `scripts/bench`: this library beside its peers, in interleaved rounds.
 
-Every subject gets the same broker, a durable queue with 10 levels, a prefetch of 64, 8 threads,
-logs at WARNING and one small job of two fields. Nothing here passes or fails: the promises of the
-project are printed beside what was measured. docs/explanation/performance.md says what it means.
+Every subject gets the same broker, a durable queue with 10 levels, a prefetch of 64, 8 threads or 2
+child processes, logs at WARNING and one small job of two fields. Nothing here passes or fails: the
+promises of the project are printed beside what was measured. docs/explanation/performance.md says
+what it means.
 """
 
 import argparse
@@ -10,14 +11,29 @@ import json
 import os
 import platform
 import sys
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from scripts.benchmarks import report, running
-from scripts.benchmarks.running import CELERY, DRAMATIQ, MANY, PIKA, QUEUEY, QUEUEY_MANY, SUBJECTS
+from scripts.benchmarks import child_jobs, report, running
+from scripts.benchmarks.running import (
+    BARE,
+    BARE_PROCESSES,
+    CELERY,
+    DRAMATIQ,
+    MANY,
+    PIKA,
+    POOLS,
+    PREFORK,
+    QUEUEY,
+    QUEUEY_MANY,
+    SUBJECTS,
+)
 
-PARTS = ("drain", "publish", "idle")
+PARTS = ("drain", "publish", "idle", "pools")
+_BURNING_SECONDS = 0.02
+_BURNING_JOBS = 300
 
 
 def main() -> int:
@@ -42,7 +58,9 @@ def main() -> int:
 
 def _measure(bench: running.Bench, options: argparse.Namespace, results: dict[str, Any]) -> None:
     if "drain" in options.parts:
-        results["drain"] = rounds = _drain(bench, options)
+        results["drain"] = rounds = _interleaved(
+            options, SUBJECTS, "drains", lambda subject: bench.drain(subject, options.jobs)
+        )
         print(f"\nDraining {options.jobs:,} jobs\n" + report.table(rounds, PIKA))
         _print_promises(_drain_promises(rounds))
     if "publish" in options.parts:
@@ -54,16 +72,46 @@ def _measure(bench: running.Bench, options: argparse.Namespace, results: dict[st
         print(f"\nOne job at a time, {options.samples} of them, then rest\n")
         print(report.idle_table(idle))
         _print_promises(_idle_promises(idle))
+    if "pools" in options.parts:
+        _measure_pools(bench, options, results)
 
 
-def _drain(bench: running.Bench, options: argparse.Namespace) -> list[dict[str, report.Numbers]]:
+def _measure_pools(
+    bench: running.Bench, options: argparse.Namespace, results: dict[str, Any]
+) -> None:
+    results["pools_empty"] = empty = _interleaved(
+        options,
+        POOLS,
+        "drains with processes",
+        lambda subject: bench.drain_by_children(subject, options.jobs, loops=0),
+    )
+    loops = child_jobs.loops_for(_BURNING_SECONDS)
+    results["pools_burning"] = burning = _interleaved(
+        options,
+        (*POOLS, BARE_PROCESSES),
+        "burns",
+        lambda subject: bench.drain_by_children(subject, _BURNING_JOBS, loops),
+    )
+    print(f"\n2 child processes, {options.jobs:,} empty jobs\n" + report.table(empty, PREFORK))
+    print(f"\n2 child processes, {_BURNING_JOBS} jobs of 20 ms\n" + report.table(burning, BARE))
+    _print_promises(_pools_promises(empty, burning))
+
+
+def _interleaved(
+    options: argparse.Namespace,
+    subjects: Sequence[running.Subject],
+    does: str,
+    measure: Callable[[running.Subject], report.Numbers],
+) -> list[dict[str, report.Numbers]]:
+    """Another subject goes first in each round, so that none always follows the same one."""
     rounds = []
     for number in range(options.rounds):
+        first = number % len(subjects)
         numbers = {}
-        for subject in _in_turn(number):
-            _progress(f"round {number + 1} of {options.rounds}: {subject.name} drains")
-            numbers[subject.name] = bench.drain(subject, options.jobs)
-        rounds.append({subject.name: numbers[subject.name] for subject in SUBJECTS})
+        for subject in (*subjects[first:], *subjects[:first]):
+            _progress(f"round {number + 1} of {options.rounds}: {subject.name} {does}")
+            numbers[subject.name] = measure(subject)
+        rounds.append({subject.name: numbers[subject.name] for subject in subjects})
     return rounds
 
 
@@ -90,12 +138,6 @@ def _idle(bench: running.Bench, options: argparse.Namespace) -> dict[str, report
     return idle
 
 
-def _in_turn(number: int) -> list[running.Subject]:
-    """Another subject goes first in each round, so that none always follows the same one."""
-    first = number % len(SUBJECTS)
-    return [*SUBJECTS[first:], *SUBJECTS[:first]]
-
-
 def _drain_promises(rounds: report.Rounds) -> list[report.Promise]:
     def rate(peer: str) -> report.Spread:
         return report.ratio(rounds, "jobs_per_second", QUEUEY, peer)
@@ -119,6 +161,15 @@ def _idle_promises(idle: dict[str, report.Numbers]) -> list[report.Promise]:
     return [
         report.Promise("enqueue to handler start, median, ms", latency, at_most=2),
         report.Promise("CPU of an idle worker, % of a core", cpu, at_most=1),
+    ]
+
+
+def _pools_promises(empty: report.Rounds, burning: report.Rounds) -> list[report.Promise]:
+    beside_prefork = report.ratio(empty, "jobs_per_second", QUEUEY, PREFORK)
+    beside_bare = report.ratio(burning, "jobs_per_second", QUEUEY, BARE)
+    return [
+        report.Promise(f"empty jobs/s, x {PREFORK}'s", beside_prefork, at_least=1),
+        report.Promise(f"burning jobs/s, x two {BARE}'", beside_bare, at_least=0.95),
     ]
 
 

@@ -1,10 +1,11 @@
 """What a measured process does: play its role, take the times, leave the result.
 
 The same for every subject, so that all are measured by one rule. A subject's module gives its roles
-to `play`; its handler calls `record`, which costs one counter step a job. `running.py` starts the
-processes.
+to `play`; its handler calls `record`, which costs one counter step a job, or one write where the
+handlers run in child processes. `running.py` starts the processes.
 """
 
+import functools
 import itertools
 import json
 import os
@@ -16,9 +17,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from scripts.benchmarks.child_jobs import RUN, burn
+
 URL = os.environ["BENCH_URL"]
 JOBS = int(os.environ["BENCH_JOBS"])
 THREADS = 8
+CHILDREN = 2
 PREFETCH = 64
 LEVELS = 10
 """The queue's priority levels: an argument of every subject's queue."""
@@ -27,6 +31,7 @@ TEXT = "Dear Ada, thank you for your order."
 """One field of the job; the other is when it was sent, on the clock of ``time.monotonic_ns()``."""
 
 _RESULT = Path(os.environ["BENCH_RESULT"])
+_LOOPS = int(os.environ["BENCH_LOOPS"])
 _SETTLE_SECONDS = 1.0
 _IDLE_SECONDS = 10.0
 
@@ -89,7 +94,25 @@ class _Idle:
         leave({"latencies_ms": latencies_ms, "idle_cpu_percent": 100 * cpu / seconds})
 
 
-record = (_Idle() if os.environ["BENCH_MODE"] == "idle" else _Drain()).record
+class _Children:
+    """Does the work of a job in a child process; all children write into one file when it ran."""
+
+    def record(self, _sent_ns: int) -> None:
+        began = time.monotonic_ns()
+        burn(_LOOPS)
+        os.write(self._file, RUN.pack(began, time.monotonic_ns()))
+
+    @functools.cached_property
+    def _file(self) -> int:
+        return os.open(_RESULT, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+_MODES: dict[str, type[_Drain | _Idle | _Children]] = {
+    "drain": _Drain,
+    "idle": _Idle,
+    "children": _Children,
+}
+record = _MODES[os.environ["BENCH_MODE"]]().record
 """Called by the handler, with the job's sending time."""
 
 

@@ -62,13 +62,18 @@ def ratio(rounds: Rounds, metric: str, above: str, below: str) -> Spread:
 
 
 def table(rounds: Rounds, reference: str) -> str:
-    """Every subject's throughput and CPU, and its throughput compared with the reference's."""
+    """Every subject's throughput and CPU, and its throughput compared with the reference's.
+
+    The CPU of workers with child processes is not measured.
+    """
     lines = [f"{'':<26}{'jobs/s':>26}{'CPU us/job':>24}   x {reference}"]
-    for name in rounds[0]:
+    for name, first in rounds[0].items():
         rate = Spread.of([numbers[name]["jobs_per_second"] for numbers in rounds])
-        cpu = Spread.of([numbers[name]["cpu_us_per_job"] for numbers in rounds])
+        cpu = "-"
+        if "cpu_us_per_job" in first:
+            cpu = Spread.of([numbers[name]["cpu_us_per_job"] for numbers in rounds]).show(".0f")
         times = ratio(rounds, "jobs_per_second", name, reference)
-        lines.append(f"{name:<26}{rate.show(',.0f'):>26}{cpu.show('.0f'):>24}   {times.median:.2f}")
+        lines.append(f"{name:<26}{rate.show(',.0f'):>26}{cpu:>24}   {times.median:.2f}")
     return "\n".join(lines)
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import pika
 from pika.exceptions import ChannelClosedByBroker
 
+from scripts.benchmarks.child_jobs import RUN
 from scripts.benchmarks.report import Numbers
 
 _LIMIT_SECONDS = 300.0
@@ -32,6 +33,7 @@ class Subject:
     name: str
     module: str
     queue: str
+    """Empty for one that shares out its jobs itself."""
     work: str = "work"
     """The role that drains the queue."""
     publish: str | None = "publish"
@@ -57,6 +59,13 @@ SUBJECTS = (
 )
 MANY = Subject(name=QUEUEY_MANY, module="queuey", queue="bench.queuey", publish="publish-many")
 
+BARE, PREFORK = "bare processes", "celery prefork"
+BARE_PROCESSES = Subject(name=BARE, module="bare", queue="")
+POOLS = (
+    Subject(name=QUEUEY, module="queuey", queue="bench.queuey", work="work-children"),
+    Subject(name=PREFORK, module="celery", queue="bench.celery", work="work-children"),
+)
+
 
 class BenchFailed(Exception):
     """A subject did not do what it was started for."""
@@ -71,21 +80,28 @@ class Bench:
 
     def drain(self, subject: Subject, jobs: int) -> Numbers:
         """Fill the queue, let the broker settle, and have the subject drain it."""
-        self._delete(subject.queue)
-        with self._role(subject, "load", jobs) as role:
-            role.finish()
-        time.sleep(self._settle_seconds)
+        self._fill(subject, jobs)
         with self._role(subject, subject.work, jobs) as role:
             result = role.result()
             role.process.terminate()
             role.finish()
-        left = self._look(subject.queue)[0]
-        if left:
-            raise BenchFailed(f"{subject.name} left {left} jobs unacked")
+        self._check_empty(subject)
         return {
             "jobs_per_second": result["jobs"] / result["seconds"],
             "cpu_us_per_job": result["cpu_seconds"] / result["jobs"] * 1e6,
         }
+
+    def drain_by_children(self, subject: Subject, jobs: int, loops: int) -> Numbers:
+        """The same with child processes: from the first start of a handler to the last end."""
+        self._fill(subject, jobs)
+        with self._role(subject, subject.work, jobs, mode="children", loops=loops) as role:
+            role.wait_until(lambda: role.runs() >= jobs)
+            if subject.queue:
+                role.process.terminate()
+            role.finish()
+            span_ns = role.span_ns(jobs)
+        self._check_empty(subject)
+        return {"jobs_per_second": jobs / span_ns * 1e9}
 
     def publish(self, subject: Subject, jobs: int) -> Numbers:
         """Have the subject publish, and count what arrived."""
@@ -114,11 +130,29 @@ class Bench:
             worker.finish()
         return result["latencies_ms"], result["idle_cpu_percent"]
 
+    def _fill(self, subject: Subject, jobs: int) -> None:
+        if not subject.queue:
+            return
+        self._delete(subject.queue)
+        with self._role(subject, "load", jobs) as role:
+            role.finish()
+        time.sleep(self._settle_seconds)
+
+    def _check_empty(self, subject: Subject) -> None:
+        left = self._look(subject.queue)[0] if subject.queue else 0
+        if left:
+            raise BenchFailed(f"{subject.name} left {left} jobs unacked")
+
     @contextlib.contextmanager
     def _role(
-        self, subject: Subject, name: str, jobs: int, mode: str = "drain"
+        self, subject: Subject, name: str, jobs: int, mode: str = "drain", loops: int = 0
     ) -> "Iterator[_Role]":
-        settings = {"BENCH_URL": self._url, "BENCH_JOBS": str(jobs), "BENCH_MODE": mode}
+        settings = {
+            "BENCH_URL": self._url,
+            "BENCH_JOBS": str(jobs),
+            "BENCH_MODE": mode,
+            "BENCH_LOOPS": str(loops),
+        }
         with tempfile.TemporaryDirectory(prefix="queuey-bench-") as folder:
             role = _Role(subject, name, Path(folder), settings)
             try:
@@ -169,6 +203,17 @@ class _Role:
         self.wait_until(self._result.exists)
         measured: dict[str, Any] = json.loads(self._result.read_text())
         return measured
+
+    def runs(self) -> int:
+        """How often a handler has run in the children so far."""
+        return self._result.stat().st_size // RUN.size if self._result.exists() else 0
+
+    def span_ns(self, jobs: int) -> int:
+        """From the first start of a handler to the last end; each job must have run once."""
+        if self.runs() != jobs:
+            raise self._failure(f"ran {self.runs()} times for {jobs} jobs")
+        begins, ends = zip(*RUN.iter_unpack(self._result.read_bytes()), strict=True)
+        return int(max(ends) - min(begins))
 
     def finish(self) -> None:
         """Wait for the process to end by itself, and well."""

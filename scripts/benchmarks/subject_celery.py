@@ -1,4 +1,4 @@
-"""celery with its thread pool and late acks, without the talk between workers."""
+"""celery with its threads or its processes and late acks, without the talk between workers."""
 
 import sys
 
@@ -15,7 +15,6 @@ app.conf.update(
     task_default_queue="bench.celery",
     task_ignore_result=True,
     task_queue_max_priority=recording.LEVELS,
-    worker_prefetch_multiplier=recording.PREFETCH // recording.THREADS,
 )
 
 
@@ -36,9 +35,19 @@ def load() -> None:
 
 
 def work() -> None:
-    """Drain it."""
+    """Drain it with threads."""
+    _run("threads", recording.THREADS)
+
+
+def work_children() -> None:
+    """Drain it with child processes."""
+    _run("prefork", recording.CHILDREN)
+
+
+def _run(pool: str, concurrency: int) -> None:
+    app.conf.worker_prefetch_multiplier = recording.PREFETCH // concurrency
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "WARNING"]
-    app.worker_main(["worker", "--pool", "threads", "-c", str(recording.THREADS), *quiet])
+    app.worker_main(["worker", "--pool", pool, "-c", str(concurrency), *quiet])
 
 
 def publish() -> None:
@@ -52,4 +61,12 @@ def trickle() -> None:
 
 
 if __name__ == "__main__":
-    recording.play({"load": load, "work": work, "publish": publish, "trickle": trickle})
+    recording.play(
+        {
+            "load": load,
+            "work": work,
+            "work-children": work_children,
+            "publish": publish,
+            "trickle": trickle,
+        }
+    )

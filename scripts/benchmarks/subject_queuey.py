@@ -4,7 +4,7 @@ import logging
 import signal
 import time
 
-from queuey_sync import Job, JobContext, JobLogFilter, QueueSet, Queuey, queue
+from queuey_sync import Job, JobContext, JobLogFilter, ProcessPool, QueueSet, Queuey, Worker, queue
 from scripts.benchmarks import recording
 
 
@@ -38,10 +38,24 @@ def load() -> None:
 
 def work() -> None:
     """Drain it with threads."""
+    _log()
+    _run(app.worker(concurrency=recording.THREADS, close_backend_on_shutdown=True))
+
+
+def work_children() -> None:
+    """Drain it with child processes."""
+    _log()
+    pool = ProcessPool(initializer=_log)
+    _run(app.worker(pool=pool, concurrency=recording.CHILDREN, close_backend_on_shutdown=True))
+
+
+def _log() -> None:
     handler = logging.StreamHandler()
     handler.addFilter(JobLogFilter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    worker = app.worker(concurrency=recording.THREADS, close_backend_on_shutdown=True)
+
+
+def _run(worker: Worker[Queues]) -> None:
     signal.signal(signal.SIGTERM, lambda _number, _frame: worker.handle().shutdown())
     worker.run()
 
@@ -78,6 +92,7 @@ if __name__ == "__main__":
         {
             "load": load,
             "work": work,
+            "work-children": work_children,
             "publish": publish,
             "publish-many": publish_many,
             "trickle": trickle,

@@ -14,7 +14,7 @@ import pytest
 from tests.support.source import PACKAGE, modules, tree_of
 
 LAYERS = (
-    ("durations", "errors"),
+    ("durations", "errors", "observe.escaping"),
     ("shutdown", "retrying"),
     ("context", "handlers", "jobs", "queues", "retry"),
     ("envelope",),

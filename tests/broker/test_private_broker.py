@@ -53,6 +53,7 @@ def test_ctl_and_api_speak_to_this_node(broker: Broker, fresh_queue: FreshQueues
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("broker")  # or it is skipped
 def test_a_node_dies_with_its_killed_owner() -> None:
     """Nothing is left running when the process that started a node is killed."""
     code = (
@@ -72,6 +73,7 @@ def test_a_node_dies_with_its_killed_owner() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("broker")  # or it is skipped
 def test_a_started_node_runs_until_it_is_stopped(tmp_path: Path) -> None:
     """`start` prints a URL and leaves a node behind, `status` finds it, `stop` ends it."""
 
@@ -93,6 +95,7 @@ def test_a_started_node_runs_until_it_is_stopped(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("broker")  # or it is skipped
 @pytest.mark.parametrize(
     ("signals", "code"),
     [([], 7), ([signal.SIGTERM], 128 + signal.SIGTERM)],
@@ -130,3 +133,60 @@ def test_a_missing_rabbitmq_is_a_clear_text(
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(BrokerMissing, match="QUEUEY_TEST_URL"):
         install_rabbitmq()
+
+
+@pytest.mark.usefixtures("broker")  # or it is skipped
+@pytest.mark.parametrize("command", ["start", "status", "stop", "run"])
+@pytest.mark.parametrize("name", ["a-file", "a-file/below", "x" * 300])
+def test_a_folder_that_cannot_be_used_is_one_line(tmp_path: Path, command: str, name: str) -> None:
+    """A --dir that cannot be a node's folder gives one line and code 1, for every command."""
+    (tmp_path / "a-file").touch()
+    rest = ["--", "true"] if command == "run" else []
+    code, text = _fail(command, "--dir", str(tmp_path / name), *rest)
+    assert code == 1
+    assert len(text) == 1
+    assert "--dir" in text[0]
+
+
+@pytest.mark.parametrize("command", ["status", "stop"])
+def test_a_folder_without_a_node_is_not_taken_for_a_stopped_one(
+    tmp_path: Path, command: str
+) -> None:
+    """A mistyped --dir is an error, rather than a node that was stopped."""
+    code, text = _fail(command, "--dir", str(tmp_path))
+    assert code == 1
+    assert text == [f"scripts/broker: no node was ever started in {tmp_path}; see --dir"]
+
+
+def test_a_command_that_does_not_exist_needs_no_node() -> None:
+    """`run` looks for its command before it starts anything, and says so as a shell does."""
+    assert _fail("run", "--", "no-such-command") == (
+        127,
+        ["scripts/broker: no such command: no-such-command"],
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("broker")  # or it is skipped
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--conf", "no.key=1"), "  - Conf file attempted to set unknown variable: no.key"),
+        (("--vm-args", "+Q 1"), "bad number of ports 1"),
+    ],
+    ids=["conf", "vm-args"],
+)
+def test_a_node_that_does_not_start_says_why(
+    tmp_path: Path, arguments: tuple[str, str], complaint: str
+) -> None:
+    """RabbitMQ's own complaint is shown, without the reports that it prints around it."""
+    code, text = _fail("start", "--dir", str(tmp_path), *arguments)
+    assert code == 1
+    assert complaint in text
+    assert len(text) < 12
+
+
+def _fail(*arguments: str) -> tuple[int, list[str]]:
+    done = subprocess.run([SCRIPT, *arguments], capture_output=True, text=True, check=False)
+    assert done.stdout == ""
+    return done.returncode, done.stderr.splitlines()

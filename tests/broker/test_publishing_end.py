@@ -1,7 +1,9 @@
 """Tests of the end of publishing: closing, forgetting to, and forking."""
 
 import faulthandler
+import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -68,6 +70,29 @@ def test_close_wakes_a_redial(make_backend: MakeBackend, proxy: Proxy, queue: st
         with pytest.raises(ShutDown):
             waiting.result()
         assert time.monotonic() - began < 3
+
+
+def test_close_ends_a_dial(
+    make_backend: MakeBackend, proxy: Proxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A close gives up a dial that no caller waits for any more, at once and in good order."""
+    proxy.drops_replies = True
+    backend = make_backend(proxy.url, publish_timeout="20s")
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            backend.publish(envelope("q"))
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    began = time.monotonic()
+    backend.close()
+    assert time.monotonic() - began < 3
+    assert [] == [r.getMessage() for r in caplog.records if r.levelno >= logging.ERROR]
 
 
 def test_forgotten_close(amqp_url: str, queue: str, looker: Looker) -> None:

@@ -5,9 +5,11 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pika
 import pytest
 
 from queuey_sync.backends.rabbitmq.backend import RabbitMQBackend
+from queuey_sync.backends.rabbitmq.publishing.calls import Entry
 from queuey_sync.backends.rabbitmq.publishing.outbox import Outbox
 from queuey_sync.envelope import Envelope
 from queuey_sync.errors import (
@@ -342,4 +344,18 @@ def test_fault_of_our_own(
             backend.publish(envelope(queue))
         assert caught.value.maybe_published
     assert any(record.exc_info for record in caplog.records if record.levelname == "ERROR")
+    backend.publish(envelope(queue))
+
+
+def test_redials_are_paced(
+    make_backend: MakeBackend, amqp_url: str, queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A message over which the broker hangs up each time is not sent again without a pause."""
+    backend = make_backend(f"{amqp_url}?frame_max=4096", publish_timeout="2s")
+    backend.publish(envelope(queue))
+    too_much = pika.BasicProperties(headers={"x": "y" * 5_000})
+    failures = backend._publisher.publish([Entry(queue, b"1", too_much)])
+    assert isinstance(failures[0], PublishUnconfirmed)
+    lost = [record for record in caplog.records if "publishes under way" in record.getMessage()]
+    assert 2 <= len(lost) <= 8
     backend.publish(envelope(queue))

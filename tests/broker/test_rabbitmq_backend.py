@@ -148,13 +148,20 @@ def test_dead_letter_headers(adapter: RabbitMQAdapter, queue: QueueConfig) -> No
     assert (2, None) == (properties.delivery_mode, properties.expiration)
 
 
-def test_long_reasons_are_cut(adapter: RabbitMQAdapter, queue: QueueConfig) -> None:
-    """A reason that no header table can hold is cut, at a whole character; the job is kept."""
+@pytest.mark.parametrize("frame_max", [131_072, 4_096])
+def test_long_reasons_are_cut(amqp_url: str, fresh_queue: FreshQueues, frame_max: int) -> None:
+    """A reason that no header table can hold is cut, at a whole character; the job is kept.
+
+    4096 bytes are the least that a broker or a client may set for a frame.
+    """
+    adapter = RabbitMQAdapter(f"{amqp_url}?frame_max={frame_max}", fresh_queue, publish_timeout=2)
+    queue = adapter.queue()
     adapter.backend.publish(envelope(queue))
     consumer = adapter.consume(queue)
     consumer.take().dead_letter("é" * 200_000)
     consumer.end()
     ((_, reason),) = adapter.dead(queue.full_name)
+    adapter.close()
     assert len(reason) > 100
     assert set(reason) <= {"é", "…"}
 

@@ -71,7 +71,11 @@ class Commands:
         self._folder = folder
         self._started: list[Running] = []
         self.marks = folder / "marks"
-        self.environment = {"SHOP_MARKS": str(self.marks), "PYTHONPATH": str(_PACKAGE)}
+        self.environment = {
+            "SHOP_MARKS": str(self.marks),
+            "PYTHONPATH": str(_PACKAGE),
+            "PYTHONUNBUFFERED": "",  # or what is lost with a buffer would never be seen
+        }
 
     def start(
         self,

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -168,9 +168,9 @@ def test_a_bad_line_ends_it(
         assert enqueued == post.count()
 
 
-def test_no_lines_at_all(commands: Commands) -> None:
+def test_no_lines_at_all(shop: Commands) -> None:
     """An empty input is no mistake, and is said."""
-    ended = _notify(commands, QUEUEY_URL="memory:")
+    ended = _notify(shop)
     assert 0 == ended.wait()
     assert ["queuey-sync: 0 jobs enqueued"] == ended.err_lines
 
@@ -186,22 +186,86 @@ def test_jobs_that_the_broker_returns(shop: Commands, post: Queue) -> None:
     running.process.stdin.write(b'{"to":"b"}\n\n{"to":"c"}\n')
     running.process.stdin.close()
     assert 4 == running.wait()
-    assert "1 job enqueued; not taken were those of lines 2, 4" in running.err
+    assert "1 job enqueued; not confirmed: line 2, 4; nothing after line 4 was tried" in running.err
     assert "unroutable" in running.err_lines[-1]
     assert 1 == len(running.out.split())
 
 
-def test_nobody_reads_the_ids(commands: Commands) -> None:
-    """A closed standard output ends the command with a line, and no traceback."""
+def test_a_line_that_fails_among_single_ones(shop: Commands, post: Queue) -> None:
+    """Where jobs are published one by one, too, it is said which are and which are not."""
+    arguments = ("enqueue", "shop:app", "shop.Notify", "--correlation-id", "c")
+    running = shop.start(*arguments, stdin=subprocess.PIPE)
+    assert running.process.stdin is not None
+    running.process.stdin.write(b'{"to":"a"}\n{"to":"b"}\n')
+    running.process.stdin.flush()
+    eventually(lambda: 2 == running.out.count("\n"), 20)
+    post.delete()
+    running.process.stdin.write(b'{"to":"c"}\n{"to":"d"}\n')
+    running.process.stdin.close()
+    assert 4 == running.wait()
+    assert "2 jobs enqueued; not confirmed: line 3; nothing after line 3 was tried" in running.err
+
+
+def test_some_of_several_lines_are_taken(commands: Commands) -> None:
+    """The ids of those that are taken are printed, and the lines of the others named."""
+    file = commands.marks.with_name("lines.ndjson")
+    file.write_bytes(b'{"to":"a"}\n' * 5)
+    with file.open("rb") as stdin:
+        ended = commands.run("enqueue", "picky:app", "shop.Notify", stdin=stdin)
+    assert 4 == ended.wait()
+    assert 3 == len({uuid.UUID(job_id) for job_id in ended.out.split()})
+    assert "3 jobs enqueued; not confirmed: line 2, 4; nothing after line 5" in ended.err_lines[0]
+
+
+@pytest.mark.parametrize("way", ["argument", "lines"])
+def test_a_byte_order_mark_is_skipped(shop: Commands, post: Queue, way: str) -> None:
+    """Some editors put one before a text; JSON has none, and a reader may ignore it."""
+    job = '\ufeff{"to":"a"}'
+    ended = _notify(shop, job) if way == "argument" else _notify(shop, lines=job.encode())
+    assert 0 == ended.wait(), ended.err
+    assert "a" == post.take()["payload"]["to"]
+
+
+def _without_readers() -> int:
+    """The end of a pipe that nobody reads from."""
     reader, writer = os.pipe()
     os.close(reader)
+    return writer
+
+
+def _full() -> int:
+    return os.open("/dev/full", os.O_WRONLY)
+
+
+@pytest.mark.parametrize("make_output", [_without_readers, _full])
+@pytest.mark.parametrize("one", [True, False], ids=["argument", "lines"])
+def test_the_ids_cannot_be_written(
+    shop: Commands, post: Queue, make_output: Callable[[], int], one: bool
+) -> None:
+    """The command ends with 1, and one line says what is published all the same."""
+    output = make_output()
     try:
-        ended = _notify(commands, '{"to":"a"}', stdout=writer, QUEUEY_URL="memory:")
+        if one:
+            ended = _notify(shop, '{"to":"a"}', stdout=output)
+        else:
+            ended = _notify(shop, lines=b'{"to":"a"}\n' * 1000, stdout=output)
     finally:
-        os.close(writer)
+        os.close(output)
     assert 1 == ended.wait()
     (line,) = ended.err_lines
-    assert "queuey-sync: standard output was closed" in line
+    assert line.startswith("queuey-sync: standard output cannot be written: ")
+    told = "it is enqueued" if one else "enqueued: 1000 jobs, and nothing after line 1000"
+    assert told in line
+    assert (1 if one else 1000) == post.count()
+
+
+def test_a_closed_output_for_the_ids(shop: Commands, post: Queue) -> None:
+    """It is refused before anything is published."""
+    assert 0 == shop.run("declare", "shop:app").wait()
+    ended = _notify(shop, '{"to":"a"}', under=("sh", "-c", 'exec "$@" >&-', "sh"))
+    assert 2 == ended.wait()
+    assert "standard output is closed" in ended.err
+    assert 0 == post.count()
 
 
 def _read_all(terminal: int) -> str:
@@ -215,7 +279,7 @@ def _read_all(terminal: int) -> str:
 @pytest.mark.parametrize("piped", [False, True], ids=["file", "pipe"])
 @pytest.mark.parametrize("ids_too", [False, True], ids=["ids to a file", "ids to the terminal"])
 def test_a_progress_bar_on_a_terminal(
-    commands: Commands, tmp_path: Path, piped: bool, ids_too: bool
+    shop: Commands, tmp_path: Path, piped: bool, ids_too: bool
 ) -> None:
     """On a terminal standard error shows a bar, by percent if the size is known; ids stay whole."""
     (tmp_path / "lines").write_bytes(b'{"to":"a"}\n' * 30_000)
@@ -225,7 +289,7 @@ def test_a_progress_bar_on_a_terminal(
         process = subprocess.Popen(
             [sys.executable, "-m", "queuey_sync", "enqueue", "shop:app", "shop.Notify"],
             cwd=APPS,
-            env={**os.environ, **commands.environment, "QUEUEY_URL": "memory:"},
+            env={**os.environ, **shop.environment},
             stdin=feeder.stdout if feeder else lines,
             stdout=end if ids_too else ids,
             stderr=end,

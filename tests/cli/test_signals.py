@@ -116,6 +116,20 @@ def test_a_signal_while_the_app_is_imported(
     assert "Traceback" not in worker.err
 
 
+@pytest.mark.parametrize(("command", "code"), [("worker", 0), ("declare", 128 + signal.SIGINT)])
+@pytest.mark.parametrize("take", [{}, {"TAKE": "1"}], ids=["plain", "taken"])
+def test_ctrl_c_while_the_app_is_imported(
+    commands: Commands, command: str, code: int, take: dict[str, Any]
+) -> None:
+    """It ends each command as any first signal does, though the app has put a handler there."""
+    ended = commands.start(command, "slow:app", "--url", "memory:", **take)
+    ended.says("importing")
+    ended.send(signal.SIGINT)
+    assert code == ended.wait(2), ended.err
+    assert "Traceback" not in ended.err
+    assert "queuey-sync: received SIGINT: leaving" == ended.err_lines[-1]
+
+
 @_EACH_SIGNAL
 def test_a_signal_while_connecting(
     commands: Commands, silent_broker: SilentBroker, signum: int
@@ -154,6 +168,15 @@ def test_an_interrupted_input_says_what_may_have_been_enqueued(
     ended.send(signal.SIGINT)
     assert 128 + signal.SIGINT == ended.wait(2), ended.err
     assert "queuey-sync: 0 jobs enqueued, and some of lines 1-3 may be" == ended.err_lines[-1]
+
+
+def test_atexit_works_when_nothing_hangs(commands: Commands) -> None:
+    """A worker whose handlers have all ended leaves as any program of Python does."""
+    worker = commands.start("worker", "talks:app", QUEUEY_URL="memory:")
+    commands.marked("told ada")
+    worker.send(signal.SIGTERM)
+    assert 0 == worker.wait(2)
+    assert "goodbye" == worker.err_lines[-1]
 
 
 def test_an_app_cannot_take_the_signals_away(commands: Commands) -> None:

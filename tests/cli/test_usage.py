@@ -1,7 +1,9 @@
 """Commands that need no broker: exit codes, errors in one line, settings, logs."""
 
+import os
 import re
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from tests.cli.conftest import Commands
 
 _MEMORY = ("--url", "memory:")
+_NOWHERE = ("--url", "amqp://ada:S3cretWord@127.0.0.1:1/")
 _MAIN = ("-c", "from queuey_sync.__main__ import main; main()")
 
 
@@ -28,18 +31,23 @@ _MAIN = ("-c", "from queuey_sync.__main__ import main; main()")
         (["worker", "shop:app", "-Q", "x", *_MEMORY], 2, ["'x'", "shop.orders, shop.post"]),
         (["worker", "shop:app", "--url", "ftp://ada:S3cretWord@mq"], 2, ["--url", "'ftp'"]),
         (["worker", "shop:app", "--url", "amqp://a:S3cretWord@mq:x"], 2, ["--url", "amqp://"]),
-        (["worker", "shop:app"], 3, ["QUEUEY_URL"]),
+        (["worker", "shop:app"], 2, ["--url", "QUEUEY_URL"]),
+        (["worker", "lazy:absent"], 3, ["`absent`", "lazy:app"]),
         (["worker", "absent:app"], 3, ["no module `absent`"]),
         (["worker", "shop.absent:app"], 3, ["cannot import shop.absent"]),
         (["worker", "shop:absent"], 3, ["`absent`", "shop:app"]),
         (["worker", "shop:Queues"], 3, ["no Queuey app", "shop:app"]),
         (["worker", "shop:app.queues"], 3, ["no Queuey app"]),
         (["worker", "quits:app"], 3, ["quits", "SystemExit"]),
-        (["enqueue", "shop:app", "shop.Nope", "{}", *_MEMORY], 2, ["shop.Notify", "shop.Stray"]),
-        (["enqueue", "shop:app", "shop.Notify", "{", *_MEMORY], 2, ["JSON"]),
-        (["enqueue", "shop:app", "shop.Notify", '{"to": 1}', *_MEMORY], 2, ["JSON", "$.to"]),
-        (["enqueue", "shop:app", "shop.Notify", "{}", *_MEMORY], 2, ["JSON", "`to`"]),
+        (["enqueue", "shop:app", "shop.Nope", "{}", *_NOWHERE], 2, ["shop.Notify", "shop.Stray"]),
+        (["enqueue", "shop:app", "shop.Notify", "{", *_NOWHERE], 2, ["JSON"]),
+        (["enqueue", "shop:app", "shop.Notify", '{"to": 1}', *_NOWHERE], 2, ["JSON", "$.to"]),
+        (["enqueue", "shop:app", "shop.Notify", "{}", *_NOWHERE], 2, ["JSON", "`to`"]),
         (["enqueue", "shop:app", "shop.Notify", "{}", "--after", "-1s"], 2, ["--after"]),
+        (["enqueue", "shop:app", "shop.Notify", "{}", "--after", "soon"], 2, ["--after"]),
+        (["enqueue", "shop:app", "shop.Notify", "{}", *_NOWHERE, "--after", "25d"], 2, ["--after"]),
+        (["enqueue", "shop:app", "shop.Notify", '{"to":"a"}', *_MEMORY], 2, ["memory:", "--url"]),
+        (["enqueue", "shop:app", "shop.Notify", *_NOWHERE], 2, ["standard input", "descriptor"]),
     ],
     ids=lambda value: " ".join(value[:4]) if isinstance(value, list) else None,
 )
@@ -47,7 +55,8 @@ def test_what_is_wrong_with_a_command_is_said_in_one_line(
     commands: Commands, arguments: list[str], code: int, texts: list[str]
 ) -> None:
     """A mistake ends the command with its exit code and one line that names it, and no password."""
-    ended = commands.run(*arguments)
+    with Path(os.devnull).open("wb") as unreadable:
+        ended = commands.run(*arguments, stdin=unreadable)
     *traceback, line = ended.err_lines
     assert code == ended.wait(), ended.err
     assert line.startswith("queuey-sync: ")
@@ -74,6 +83,95 @@ def test_an_app_whose_import_fails(commands: Commands, module: str, error: str) 
     assert [f"{module}.py"] == [file.rpartition("/")[2] for file in files]
     assert f"queuey-sync: cannot import {module}: {error}" == ended.err_lines[-1]
     assert "S3cretWord" not in ended.err
+
+
+@pytest.mark.parametrize(
+    ("raised", "text"),
+    [
+        ("KeyboardInterrupt", "KeyboardInterrupt"),
+        ("SystemExit", "SystemExit: 0"),
+        ("CancelledError", "CancelledError"),
+        ("Mute", "Mute (its text cannot be made: SystemExit)"),
+    ],
+)
+def test_whatever_an_import_raises(commands: Commands, raised: str, text: str) -> None:
+    """What is no error elsewhere is one in an import, and so is one that has no text; code 3."""
+    ended = commands.run("declare", "raises:app", *_MEMORY, RAISES=raised)
+    assert 3 == ended.wait(), ended.err
+    assert f"queuey-sync: cannot import raises: {text}" == ended.err_lines[-1]
+
+
+def test_an_object_that_fails_when_it_is_looked_at(commands: Commands) -> None:
+    """In the place of an app it is an error of the app, not ours."""
+    ended = commands.run("declare", "lazy:thing", *_MEMORY)
+    assert 3 == ended.wait()
+    assert "queuey-sync: cannot load lazy:thing: RuntimeError: not set up" == ended.err_lines[-1]
+
+
+def test_a_folder_that_is_gone(commands: Commands, tmp_path: Path) -> None:
+    """Without a current directory no module can be found in it, which is said."""
+    gone = tmp_path / "gone"
+    under = ("sh", "-c", f'mkdir {gone} && cd {gone} && rmdir {gone} && exec "$@"', "sh")
+    ended = commands.run("declare", "shop:app", *_MEMORY, under=under)
+    assert 3 == ended.wait()
+    assert ["queuey-sync: the current directory is gone"] == ended.err_lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "url", "code", "start"),
+    [
+        (["--url", "ftp://ada:S3cretWord@mq"], "memory:", 2, "--url: "),
+        ([], "ftp://ada:S3cretWord@mq", 2, "QUEUEY_URL: "),
+        ([], "", 2, "no broker is named"),
+    ],
+    ids=["flag", "variable", "none"],
+)
+def test_a_url_that_was_given_wrong(
+    commands: Commands, arguments: list[str], url: str, code: int, start: str
+) -> None:
+    """What is given with the command is a mistake of the command, and named."""
+    ended = commands.run("declare", "shop:app", *arguments, QUEUEY_URL=url)
+    assert code == ended.wait()
+    (line,) = ended.err_lines
+    assert line.startswith(f"queuey-sync: {start}")
+    assert "S3cretWord" not in line
+
+
+def test_a_url_that_the_app_has_wrong(commands: Commands) -> None:
+    """It is a mistake of the app, even when the command would replace it."""
+    ended = commands.run("declare", "misled:app", *_MEMORY)
+    assert 3 == ended.wait()
+    assert "cannot import misled: ConfigurationError: url: " in ended.err_lines[-1]
+    assert "S3cretWord" not in ended.err
+
+
+_JOB = ("enqueue", "shop:app", "shop.Notify", "{}", *_NOWHERE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "name"),
+    [
+        ((*_JOB, "--correlation-id", "a\udcff"), {}, "argument"),
+        (("enqueue", "shop:app", "shop.\udcff", "{}", *_NOWHERE), {}, "argument"),
+        (("enqueue", "shop:app", "shop.Notify", '{"to": "\udcff"}', *_NOWHERE), {}, "argument"),
+        (("worker", "sh\udcffop:app", *_NOWHERE), {}, "argument"),
+        (("worker", "shop:app", "-Q", "\udcff", *_NOWHERE), {}, "argument"),
+        (("worker", "shop:app", "--url", "amqp://a:S3cretWord@mq\udcff"), {}, "argument"),
+        (("\udcff",), {}, "argument"),
+        (_JOB, {"QUEUEY_CORRELATION_ID": "a\udcff"}, "QUEUEY_CORRELATION_ID"),
+        (("worker", "shop:app"), {"QUEUEY_URL": "amqp://a:S3cretWord@m\udcff"}, "QUEUEY_URL"),
+    ],
+)
+def test_bytes_that_are_no_text(
+    commands: Commands, arguments: tuple[str, ...], environment: dict[str, str], name: str
+) -> None:
+    """Arguments and variables must be UTF-8; what is not is shown, but for passwords."""
+    ended = commands.run(*arguments, **environment)
+    assert 2 == ended.wait(), ended.err
+    (line,) = ended.err_lines
+    assert line.startswith(f"queuey-sync: {name}: no UTF-8: b'")
+    assert r"\xff" in line
+    assert "S3cretWord" not in line
 
 
 def test_without_a_command_the_help_is_shown(commands: Commands) -> None:

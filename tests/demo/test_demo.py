@@ -14,15 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pika
 import pytest
 
+from tests.demo.conftest import FOLDERS
 from tests.support.broker import Broker
 from tests.support.source import ROOT
 from tests.support.waiting import eventually
 
 FILES = 40
-QUEUE = "queuey-demo.files"
 
 
 @pytest.fixture
@@ -36,27 +35,12 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def url(amqp_url: str) -> Iterator[str]:
-    """A broker without the demo's queues, which are there afterwards no more than before."""
-    _delete_queues(amqp_url)
-    yield amqp_url
-    _delete_queues(amqp_url)
-
-
-def _delete_queues(url: str) -> None:
-    with pika.BlockingConnection(pika.URLParameters(url)) as connection:
-        channel = connection.channel()
-        for suffix in ("", ".dead", ".deferred.1000"):
-            channel.queue_delete(QUEUE + suffix)
-
-
 @contextmanager
 def _demo(command: list[str], folder: Path, out: Path, *arguments: str) -> Iterator[Any]:
     """The demo as the leader of a group of processes, like a command typed at a terminal."""
     process = subprocess.Popen(
         [*command, "--folder", str(folder), "--out", str(out), *arguments],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "docs/examples"), str(ROOT)])},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(FOLDERS)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -120,6 +104,7 @@ def test_stopped_in_the_middle_and_started_again(
         output, _ = demo.communicate(timeout=60)
         assert 0 == demo.returncode, output
         assert f"{FILES + 1} enqueued = {FILES} done + 1 dead + 0 waiting" in output
+        assert f"{FILES} with a job each; one job more" in output
         assert "fatal error: [Errno 2] No such file or directory" in output
     assert _made_up_faults(folder) > 0
     _check_all_is_done(folder, out)

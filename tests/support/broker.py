@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.support.rabbitmq import BrokerFailed, rabbitmq_sbin, tail
+from tests.support.rabbitmq import BrokerFailed, complaint, rabbitmq_sbin, tail
 
 _LOOPBACK = "127.0.0.1"
 _START_SECONDS = 90.0
@@ -113,6 +113,7 @@ class Broker:
         sbin = rabbitmq_sbin()
         self.kill()
         self._write_configuration()
+        (self.folder / "output.txt").unlink(missing_ok=True)
         epmd = str(shutil.which("epmd"))
         self._spawn([epmd, "-address", _LOOPBACK, "-port", str(self._ports["epmd"])])
         server = self._spawn([str(sbin / "rabbitmq-server")])
@@ -156,6 +157,10 @@ class Broker:
     def is_running(self) -> bool:
         """Whether the node takes connections."""
         return any(is_alive(pid) for pid in self.pids()) and self._answers()
+
+    def was_started(self) -> bool:
+        """Whether a node was ever started in this folder."""
+        return self._state_file.exists()
 
     def pids(self) -> list[int]:
         """The processes of a started node: its port mapper, then itself, whoever started them."""
@@ -209,11 +214,6 @@ class Broker:
             answer = response.read()
         return json.loads(answer) if answer else None
 
-    def output(self) -> str:
-        """The end of what the node wrote to its standard output."""
-        file = self.folder / "output.txt"
-        return tail(file.read_text(errors="replace")) if file.exists() else ""
-
     def _environment(self) -> dict[str, str]:
         """RabbitMQ's settings; those of the caller's environment and of /etc are shut out."""
         foreign = ("RABBITMQ_", "ERL_", "CONF_ENV_FILE")
@@ -248,7 +248,8 @@ class Broker:
         deadline = time.monotonic() + _START_SECONDS
         while not self._answers():
             if server.poll() is not None or time.monotonic() > deadline:
-                raise BrokerFailed(f"RabbitMQ did not start:\n{self.output()}")
+                output = (self.folder / "output.txt").read_text(errors="replace")
+                raise BrokerFailed(f"RabbitMQ did not start:\n{complaint(output)}")
             time.sleep(0.05)
 
     def _write_configuration(self) -> None:

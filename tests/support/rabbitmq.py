@@ -4,12 +4,15 @@ Standard library only; the nodes themselves are in `broker.py`.
 """
 
 import contextlib
+import itertools
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+_LOG_PREFIX = re.compile(r"^\d{4}-\S+ \S+ \[\w+\] <\S+> ")
 _DEBIAN_SBIN = Path("/usr/lib/rabbitmq/bin")
 
 
@@ -35,8 +38,8 @@ def rabbitmq_sbin() -> Path:
     found = shutil.which("rabbitmq-server")
     if found is None or shutil.which("epmd") is None:
         raise BrokerMissing(
-            "no RabbitMQ is installed: set QUEUEY_TEST_URL to a broker you may use, such as"
-            " amqp://guest:guest@localhost/, or install Debian's rabbitmq-server"
+            "no RabbitMQ is installed: install Debian's rabbitmq-server, or name a broker you may"
+            " use, such as amqp://guest:guest@localhost/, by QUEUEY_TEST_URL (for the demo: --url)"
         )
     return Path(found).resolve().parent
 
@@ -87,6 +90,25 @@ def _apt_get(*arguments: str) -> None:
     )
     if done.returncode:
         raise BrokerFailed(f"{' '.join(command)} failed:\n{tail(done.stdout)}")
+
+
+def complaint(output: str) -> str:
+    """The few lines in which a node that did not start says why; the reports around them go."""
+    before, failed, after = output.partition("BOOT FAILED")
+    if not failed:
+        # The Erlang virtual machine itself; what it prints after its complaint is its manual.
+        return _lines(output.partition("\nUsage:")[0].splitlines())
+    # Before it, errors are in the log, beside a banner; after it, the cause comes without a time,
+    # until the virtual machine takes its leave.
+    logged = [line for line in before.splitlines() if "[error]" in line]
+    told = after.partition('{"Kernel pid terminated"')[0]
+    return _lines([*logged, *(line for line in told.splitlines() if not _LOG_PREFIX.match(line))])
+
+
+def _lines(lines: list[str]) -> str:
+    plain = (_LOG_PREFIX.sub("", line).rstrip()[:200] for line in lines)
+    told = dict.fromkeys(line for line in plain if line.strip("=") and line != "BOOT FAILED")
+    return "\n".join(itertools.islice(told, 15))
 
 
 def tail(text: str, lines: int = 40) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from queuey_sync import ConfigurationError, Job, MemoryBackend, QueueSet, Queuey, connect, queue
+from queuey_sync.backends.rabbitmq.backend import RabbitMQBackend
 
 
 class Shop(QueueSet, prefix="shop"):
@@ -32,6 +33,38 @@ def test_the_url_of_the_environment_is_read_when_needed(monkeypatch: pytest.Monk
     monkeypatch.setenv("QUEUEY_URL", "memory:")
     app.enqueue(Notify(1))
     assert isinstance(app.backend(), MemoryBackend)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "text"),
+    [
+        ((3,), {}, "^queues: expected a queue set"),
+        ((Shop.MAIL,), {"url": "memory:"}, "^queues: expected a queue set"),
+        ((Shop,), {"url": 3}, "^url: "),
+        ((Shop,), {"url": ""}, "^url: "),
+        ((Shop,), {"url": "http://x"}, "^url: "),
+        ((Shop,), {"url": "amqp://mq:port"}, "^url: "),
+        ((Shop,), {"url": "memory:", "dead_suffix": ".x"}, "'dead_suffix'"),
+        ((Shop,), {"url": "memory:", "clock": 3}, "^clock: "),
+        ((Shop,), {"url": "amqp://mq", "prefetch": 3}, "'prefetch'"),
+        ((Shop,), {"url": "amqp://mq", "publish_timeout": 0}, "^publish_timeout: "),
+    ],
+)
+def test_what_is_wrong_is_refused_when_the_app_is_made(
+    arguments: Any, options: Any, text: str
+) -> None:
+    """A wrong queue set, URL or option does not wait for the first job."""
+    with pytest.raises(ConfigurationError, match=text):
+        Queuey(*arguments, **options)
+
+
+def test_an_app_of_its_own_url_dials_nothing() -> None:
+    """Making one checks the URL, and needs no broker."""
+    app = Queuey(Shop, url="amqp://127.0.0.1:1", retry_granularity="5s")
+    backend = app.backend()
+    assert isinstance(backend, RabbitMQBackend)
+    assert (5000, False) == (backend.options.retry_step_ms, backend.is_connected)
+    app.close()
 
 
 def test_everything_of_an_app_shares_one_backend() -> None:
@@ -75,7 +108,9 @@ def test_unknown_options_are_refused() -> None:
         connect("amqp://localhost", prefetch=3)
 
 
-@pytest.mark.parametrize("url", ["amqp://u:secret@[::1/", 3])
+@pytest.mark.parametrize(
+    "url", ["amqp://u:secret@[::1/", 3, None, b"amqp://u:secret@mq", ["amqp://u:secret@mq"]]
+)
 def test_what_is_no_url_at_all_is_refused_without_showing_it(url: Any) -> None:
     """The text keeps what may hold a password to itself."""
     with pytest.raises(ConfigurationError, match="cannot be read") as caught:

@@ -16,7 +16,8 @@ _NAMES = sorted(commands.commands)
 
 def _options(name: str) -> list[click.Option]:
     parameters = commands.commands[name].params
-    return [parameter for parameter in parameters if isinstance(parameter, click.Option)]
+    options = [parameter for parameter in parameters if isinstance(parameter, click.Option)]
+    return [option for option in options if "--help" not in option.opts]
 
 
 def _variable(option: click.Option) -> str:
@@ -33,8 +34,9 @@ def _section(heading: str) -> str:
 
 @pytest.mark.parametrize("name", _NAMES)
 def test_help_names_every_option_with_its_variable(name: str) -> None:
-    """The help of a command lists each option, and beside it the environment variable."""
+    """The help of a command lists each option with its environment variable; itself it is last."""
     shown = " ".join(CliRunner().invoke(commands, [name, "--help"]).output.split())
+    assert shown.endswith(" -h, --help Show this message and exit.")
     for option in _options(name):
         _, found, rest = shown.partition(f"{option.opts[-1]} ")
         assert found, option.opts

@@ -34,6 +34,16 @@ def test_batches_hold_every_line_once_however_it_arrives(pieces: list[bytes], st
     assert len(data) == sum(size for _, size in found)
 
 
+@given(st.integers(1, 7))
+def test_a_byte_order_mark_before_the_first_line_is_no_part_of_it(step: int) -> None:
+    """However it arrives; one anywhere else stays, and so is found."""
+    mark = b"\xef\xbb\xbf"
+    data = mark + b"{}\n" + mark + b"{}"
+    arriving = iter([*(data[start : start + step] for start in range(0, len(data), step)), b""])
+    lines = [line.text for lines, _ in batches(lambda: next(arriving)) for line in lines]
+    assert [b"{}", mark + b"{}"] == lines
+
+
 def test_a_complete_line_waits_for_no_more_input() -> None:
     """What one read completes is given out before the next read."""
     reads: list[int] = []

@@ -3,6 +3,7 @@
 import copy
 import pickle
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -61,8 +62,10 @@ def test_a_deferral_keeps_its_delay_and_reason() -> None:
     """The delay is parsed when the error is made, where the mistake is."""
     error = errors.Deferred("2 m", "rate limited")
     assert (timedelta(minutes=2), "rate limited") == (error.delay, error.reason)
-    with pytest.raises(ValueError, match="delay"):
-        errors.Deferred("soon")
+    wrong: Any
+    for wrong in ("soon", -1, None):
+        with pytest.raises(errors.ConfigurationError, match=r"^delay: "):
+            errors.Deferred(wrong)
 
 
 def test_failures_of_many_are_kept_by_index() -> None:

@@ -9,37 +9,8 @@ import pytest
 from queuey_sync.errors import ConfigurationError
 from queuey_sync.handlers import Handlers, resolve_policies
 from queuey_sync.jobs import Job
-from queuey_sync.queues import QueueSet, queue
 from queuey_sync.retry import RetryPolicy
-
-
-class Shop(QueueSet, prefix="shop"):
-    """The fixture's queue set."""
-
-    ORDERS = queue(retry=RetryPolicy.fixed(3, "1s"))
-    MAIL = queue()
-
-
-class Charge(Job[Shop], queue=Shop.ORDERS, name="shop.Charge"):
-    """The fixture's job with its queue's policy."""
-
-    customer: str
-
-
-class Chase(Job[Shop], queue=Shop.MAIL, name="shop.Chase", retry=RetryPolicy.fixed(2, "5s")):
-    """The fixture's job with a policy of its own."""
-
-    ref: int
-
-
-class Refund(Charge, queue=Shop.MAIL, name="shop.Refund"):
-    """A job of a job."""
-
-
-class Other(QueueSet):
-    """Another set."""
-
-    ELSEWHERE = queue()
+from tests.support.shop import Charge, Chase, Other, Refund, Shop
 
 
 @pytest.fixture

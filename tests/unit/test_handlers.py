@@ -11,40 +11,11 @@ from queuey_sync.context import JobContext
 from queuey_sync.errors import ConfigurationError, DuplicateHandler
 from queuey_sync.handlers import Handlers
 from queuey_sync.jobs import Job
-from queuey_sync.queues import QueueSet, queue
 from queuey_sync.retry import RetryPolicy
+from tests.support.shop import Charge, Chase, Other, Refund, Shop
 
 if TYPE_CHECKING:
     from decimal import Decimal as OnlyForCheckers
-
-
-class Shop(QueueSet, prefix="shop"):
-    """The fixture's queue set."""
-
-    ORDERS = queue(retry=RetryPolicy.fixed(3, "1s"))
-    MAIL = queue()
-
-
-class Charge(Job[Shop], queue=Shop.ORDERS, name="shop.Charge"):
-    """The fixture's job with its queue's policy."""
-
-    customer: str
-
-
-class Chase(Job[Shop], queue=Shop.MAIL, name="shop.Chase", retry=RetryPolicy.fixed(2, "5s")):
-    """The fixture's job with a policy of its own."""
-
-    ref: int
-
-
-class Refund(Charge, queue=Shop.MAIL, name="shop.Refund"):
-    """A job of a job."""
-
-
-class Other(QueueSet):
-    """Another set."""
-
-    ELSEWHERE = queue()
 
 
 class Foreign(Job[Other], queue=Other.ELSEWHERE, name="foreign"):
@@ -268,6 +239,7 @@ class WrongPolicy(Clerk):
         (lambda: None, r"called with \(job, ctx\) or \(job\): too many positional"),
         (lambda job, ctx, more: None, "missing a required argument: 'more'"),
         (lambda *, job: None, "too many positional"),
+        (lambda *jobs: None, r"called with \(job, ctx\) or \(job\): `\*jobs`"),
         (lambda job, *, mailer: None, "missing a required argument: 'mailer'|mailer"),
         (Clerk, "handler Clerk: expected a function"),
         (5, "handler int: expected a function"),
@@ -368,3 +340,24 @@ def test_handlers_are_found_by_name(handlers: Handlers[Shop]) -> None:
     handlers.register(both)
     assert ["shop.Chase", "shop.Charge"] == list(handlers.by_name())
     assert list(handlers) == list(handlers.by_name().values())
+
+
+def test_two_jobs_of_one_name_are_told_apart(handlers: Handlers[Shop]) -> None:
+    """A name that two classes share is refused with both of them, for it is not a handler twice."""
+
+    class Copied(Job[Shop], queue=Shop.MAIL, name="shop.Charge"):
+        n: int
+
+    handlers.register(both)
+    handlers.register(Copied, lambda job: None)
+    with pytest.raises(
+        DuplicateHandler, match=r"twice: .*\.Charge and .*\.Copied .* another name="
+    ):
+        handlers.by_name()
+
+
+@pytest.mark.parametrize("wrong", [3, None, Shop.MAIL])
+def test_handlers_need_a_queue_set(wrong: Any) -> None:
+    """Anything else is refused at once, naming the argument."""
+    with pytest.raises(ConfigurationError, match=r"^queues: expected a queue set"):
+        Handlers(wrong)

@@ -1,13 +1,11 @@
 """Tests of the payload of jobs, in both directions: strict, exact, and nothing lost on the way."""
 
-import dataclasses
 import math
 import sys
-import types
 import uuid
+from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,55 +16,13 @@ from hypothesis import strategies as st
 
 from queuey_sync.errors import SerializationError
 from queuey_sync.jobs import Job, job_type_of
-from queuey_sync.queues import QueueSet, queue
-from queuey_sync.retry import RetryPolicy
-
-
-class Shop(QueueSet, prefix="shop"):
-    """The set of the jobs below."""
-
-    ORDERS = queue()
-    MAIL = queue()
-
-
-class Notify(Job[Shop], queue=Shop.MAIL, name="mail.send", retry=RetryPolicy.fixed(2, "5s")):
-    """A job with a name and a policy of its own."""
-
-    to: str
-    copies: int = 1
-    note: str | None = None
-    tags: list[str] = dataclasses.field(default_factory=list)
+from tests.support.shop import Address, Colour, Notify, Shop, declare
 
 
 class Free(Job[Shop], queue=Shop.ORDERS):
     """A job that carries anything."""
 
     value: Any
-
-
-class Colour(Enum):
-    """A field type."""
-
-    RED = "red"
-
-
-@dataclasses.dataclass(frozen=True)
-class Address:
-    """A field type that holds itself."""
-
-    street: str
-    before: "Address | None" = None
-
-
-def declare(annotation: Any, **options: Any) -> Any:
-    """A job class with one field of this type."""
-
-    def fill(namespace: dict[str, Any]) -> None:
-        namespace["__annotations__"] = {"field": annotation}
-        namespace["__qualname__"] = "declare.<locals>.Declared"
-
-    keywords = {"queue": Shop.ORDERS, "name": "declared"} | options
-    return types.new_class("Declared", (Job[Shop],), keywords, fill)
 
 
 @pytest.mark.parametrize(
@@ -231,3 +187,30 @@ def test_a_decoded_job_is_encoded_with_its_defaults() -> None:
     assert Notify("ada") == decoded
     assert job_type.encode(Notify("ada")) == job_type.encode(decoded)
     assert b'{"to":"ada","copies":1,"note":null,"tags":[]}' == job_type.encode(decoded)
+
+
+@pytest.mark.parametrize(
+    ("job", "field"),
+    [
+        (lambda: Notify(3), "to"),  # type: ignore[arg-type]
+        (lambda: Notify("a", copies="2"), "copies"),  # type: ignore[arg-type]
+        (lambda: Notify("a", tags=[1]), r"tags\[0\]"),  # type: ignore[list-item]
+        (lambda: declare(Annotated[int, msgspec.Meta(ge=1)])(0), "field"),
+    ],
+)
+def test_a_job_that_its_own_class_cannot_read_is_not_encoded(
+    job: Callable[[], Job[Any]], field: str
+) -> None:
+    """A wrong type is an error where the job is enqueued, and names the job and the field."""
+    made = job()
+    name = job_type_of(made).name
+    with pytest.raises(SerializationError, match=rf"job `{name}`: Expected .* at `\$\.{field}`"):
+        job_type_of(made).encode(made)
+
+
+def test_a_value_of_a_type_that_json_holds_alike_is_encoded() -> None:
+    """What comes back as the declared type is right, whatever it was before."""
+    for annotation, value in [(float, 1), (tuple[int, ...], [1]), (list[str], ("a",))]:
+        made = declare(annotation)(value)
+        came_back = job_type_of(made).decode(job_type_of(made).encode(made))
+        assert type(made) is type(came_back)

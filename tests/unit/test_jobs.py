@@ -3,7 +3,6 @@
 import dataclasses
 import types
 from collections.abc import Callable
-from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -11,61 +10,15 @@ import pytest
 
 from queuey_sync.errors import ConfigurationError
 from queuey_sync.jobs import Job, job_type_of
-from queuey_sync.queues import QueueSet, queue
+from queuey_sync.queues import QueueSet
 from queuey_sync.retry import RetryPolicy
-
-
-class Shop(QueueSet, prefix="shop"):
-    """The set of the jobs below."""
-
-    ORDERS = queue()
-    MAIL = queue()
-
-
-class Other(QueueSet):
-    """A set that they do not belong to."""
-
-    ELSEWHERE = queue()
+from tests.support.shop import Address, Colour, Notify, Other, Shop, declare
 
 
 class Charge(Job[Shop], queue=Shop.ORDERS):
     """A job with the name that it gets by default."""
 
     customer: str
-
-
-class Notify(Job[Shop], queue=Shop.MAIL, name="mail.send", retry=RetryPolicy.fixed(2, "5s")):
-    """A job with a name and a policy of its own."""
-
-    to: str
-    copies: int = 1
-    note: str | None = None
-    tags: list[str] = dataclasses.field(default_factory=list)
-
-
-class Colour(Enum):
-    """A field type."""
-
-    RED = "red"
-
-
-@dataclasses.dataclass(frozen=True)
-class Address:
-    """A field type that holds itself."""
-
-    street: str
-    before: "Address | None" = None
-
-
-def declare(annotation: Any, **options: Any) -> Any:
-    """A job class with one field of this type."""
-
-    def fill(namespace: dict[str, Any]) -> None:
-        namespace["__annotations__"] = {"field": annotation}
-        namespace["__qualname__"] = "declare.<locals>.Declared"
-
-    keywords = {"queue": Shop.ORDERS, "name": "declared"} | options
-    return types.new_class("Declared", (Job[Shop],), keywords, fill)
 
 
 def test_d1_names() -> None:
@@ -85,6 +38,7 @@ def test_d1_names() -> None:
         ({"name": ""}, "name: "),
         ({"name": "   "}, "name: "),
         ({"name": 5}, "name: "),
+        ({"name": "a\nb"}, "name: .* can be printed, got"),
         ({"name": None}, "name: .* in a function .* give name="),
         ({"retry": 3}, "retry: "),
         ({"quue": Shop.MAIL}, "unknown option 'quue'"),

@@ -5,13 +5,20 @@ import threading
 import weakref
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from queuey_sync.backends.base import Delivery, Inbox
 from queuey_sync.backends.memory import MemoryBackend
 from queuey_sync.envelope import Envelope
-from queuey_sync.errors import MalformedEnvelope, QueueyError, SettleError, ShutDown
+from queuey_sync.errors import (
+    ConfigurationError,
+    MalformedEnvelope,
+    QueueyError,
+    SettleError,
+    ShutDown,
+)
 from queuey_sync.queues import QueueConfig
 from queuey_sync.testing import ManualClock
 from tests.support.waiting import eventually
@@ -383,3 +390,10 @@ def test_a_second_settle_is_refused_and_recorded_once(backend: MemoryBackend) ->
     with pytest.raises(SettleError, match=r"retry .* `shop\.orders`"):
         delivery.retry(sent.next_attempt(), DELAY)
     assert backend.settled("shop.orders") == [(sent, "succeeded")]
+
+
+@pytest.mark.parametrize("clock", [3, "now", object()])
+def test_what_is_no_clock_is_refused(clock: Any) -> None:
+    """An object that calls nobody back would be found at the first delay only."""
+    with pytest.raises(ConfigurationError, match=r"^clock: "):
+        MemoryBackend(clock)

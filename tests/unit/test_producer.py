@@ -1,6 +1,7 @@
 """`Producer`: what it declares, publishes and refuses, on the memory backend."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -195,8 +196,13 @@ def test_what_is_no_job_is_refused(
 
 @pytest.mark.parametrize(
     "job",
-    [Charge("ada", float("nan")), Charge("ada", float("-inf")), Charge("\ud800")],
-    ids=["nan", "infinity", "lone surrogate"],
+    [
+        Charge("ada", float("nan")),
+        Charge("ada", float("-inf")),
+        Charge("\ud800"),
+        Charge(3),  # type: ignore[arg-type]
+    ],
+    ids=["nan", "infinity", "lone surrogate", "wrong type"],
 )
 def test_unserialisable_job_is_refused(
     backend: MemoryBackend, producer: Producer[Shop], clock: ManualClock, job: Charge
@@ -217,15 +223,41 @@ def test_unserialisable_correlation_id_is_refused(
     assert nothing_published(backend, clock)
 
 
-@pytest.mark.parametrize("delay", [-1, "soon", float("nan"), float("inf")])
+@pytest.mark.parametrize("delay", [-1, "soon", float("nan"), float("inf"), None, True, 10**30])
 def test_bad_delay_is_refused(
-    backend: MemoryBackend, producer: Producer[Shop], clock: ManualClock, delay: float | str
+    backend: MemoryBackend, producer: Producer[Shop], clock: ManualClock, delay: Any
 ) -> None:
     """A delay that is none raises before anything is published, and names the argument."""
     for way in (producer.enqueue_after, producer.defer):
-        with pytest.raises(ValueError, match="delay"):
+        with pytest.raises(ConfigurationError, match=r"^delay: "):
             way(Charge("ada"), delay)
     assert nothing_published(backend, clock)
+
+
+def test_a_delay_that_the_backend_cannot_hold_is_refused() -> None:
+    """A delay over the backend's limit is the caller's error; the limit itself is accepted."""
+
+    class Brief(MemoryBackend):
+        @property
+        def longest_delay(self) -> timedelta:
+            return timedelta(days=1)
+
+    clock = ManualClock()
+    backend = Brief(clock)
+    producer = Producer(backend, Shop)
+    for way in (producer.enqueue_after, producer.defer):
+        with pytest.raises(ConfigurationError, match=r"^delay: 86401s is longer than .*\(86400s\)"):
+            way(Charge("ada"), 86_401)
+    assert nothing_published(backend, clock)
+    producer.enqueue_after(Charge("ada"), "1d")
+    assert not nothing_published(backend, clock)
+
+
+@pytest.mark.parametrize("make", [Producer, Producer.undeclared])
+def test_a_producer_needs_a_queue_set(backend: MemoryBackend, make: Any) -> None:
+    """Anything else is refused when the producer is made, naming the argument."""
+    with pytest.raises(ConfigurationError, match=r"^queues: expected a queue set"):
+        make(backend, Shop.ORDERS)
 
 
 def test_enqueue_many(backend: MemoryBackend, producer: Producer[Shop]) -> None:

@@ -4,7 +4,8 @@ import copy
 import enum
 import pickle
 import re
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -13,12 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuey_sync.errors import ConfigurationError
-from queuey_sync.queues import QueueConfig, QueueSet, queue, snake_case
+from queuey_sync.queues import QueueConfig, QueueSet, check_queue_set, queue, snake_case
 from queuey_sync.retry import RetryPolicy
 
 declare: Any = queue
-make_set: Any = QueueSet
-"""The two, for what no type checker lets through."""
+"""The same, for what no type checker lets through."""
+
+
+def make_set(name: str, members: Mapping[str, object], **options: Any) -> Any:
+    """A set of these members and class keywords."""
+    return types.new_class(name, (QueueSet,), options, lambda space: space.update(members))
 
 
 class Shop(QueueSet, prefix="shop"):
@@ -290,9 +295,60 @@ def test_configs_by_hand_are_not_checked() -> None:
 
 
 @pytest.mark.parametrize("name", ["b\nERROR x", "b\x00", "b\ud800"])
-def test_names_that_cannot_be_printed_are_refused(name: str) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda name: make_set("Odd", {"A": queue(name=name)}),
+        lambda name: make_set("Odd", {"A": queue()}, prefix=name),
+        lambda name: make_set("Odd", {name: queue()}),
+    ],
+)
+def test_names_that_cannot_be_printed_are_refused(make: Callable[[str], object], name: str) -> None:
     """A broker would change such a name, or a log would be forged by it."""
-    with pytest.raises(ConfigurationError, match="cannot be printed"):
+    with pytest.raises(ConfigurationError, match=r"(name|prefix): .* can be printed"):
+        make(name)
 
-        class Odd(QueueSet):
-            A = queue(name=name)
+
+def test_a_name_leaves_room_for_the_names_derived_from_it() -> None:
+    """AMQP holds 255 bytes, and the longest hold queue needs 20 of them; bytes count."""
+    assert ["q" * 235] == [one.full_name for one in make_set("Long", {"A": queue(name="q" * 235)})]
+    for name, prefix in [("q" * 236, None), ("q" * 200, "p" * 35), ("é" * 118, None)]:
+        with pytest.raises(
+            ConfigurationError, match=r"Long\.A: name: .* 23[56] bytes.* 235 .*name="
+        ):
+            make_set("Long", {"A": queue(name=name)}, prefix=prefix)
+
+
+@pytest.mark.parametrize(
+    ("member", "prefix"), [(queue(name="amq.rpc"), None), (queue(), "amq"), (queue(), "amq.x")]
+)
+def test_names_of_the_broker_itself_are_refused(member: object, prefix: str | None) -> None:
+    """What begins with `amq.` is the broker's; other names with these letters are not."""
+    with pytest.raises(ConfigurationError, match=r"Queues\.A: name: .* `amq\.`.*reserved"):
+        make_set("Queues", {"A": member}, prefix=prefix)
+    assert "amqp" == make_set("Queues", {"A": queue(name="amqp")}).A.full_name
+
+
+@pytest.mark.parametrize("taken", ["a.dead", "a.deferred.1000", "a.deferred.0"])
+def test_no_queue_has_the_name_of_anothers_dead_or_hold_queue(taken: str) -> None:
+    """Two queues would be one on the broker; the text names both members and the way out."""
+    for members in ({"A": queue(), "B": queue(name=taken)}, {"B": queue(name=taken), "A": queue()}):
+        text = rf"Queues\.B: name: `s\.{re.escape(taken)}` .* of Queues\.A.* another name="
+        with pytest.raises(ConfigurationError, match=text):
+            make_set("Queues", members, prefix="s")
+
+
+@pytest.mark.parametrize("free", ["a.dead.x", "a.deferred", "a.deferred.1s", "b.dead", "ab.dead"])
+def test_names_that_only_look_derived_are_free(free: str) -> None:
+    """Nothing is refused that no other member's queue can be."""
+    assert ["a", free] == [
+        one.full_name for one in make_set("Queues", {"A": queue(), "B": queue(name=free)})
+    ]
+
+
+@pytest.mark.parametrize("wrong", [3, "Shop", None, Shop.IMAGES, QueueSet, int])
+def test_what_is_no_queue_set_is_refused(wrong: object) -> None:
+    """Whoever takes a queue set refuses other things by the name of the argument."""
+    check_queue_set(Shop, "queues")
+    with pytest.raises(ConfigurationError, match=r"^queues: expected a queue set"):
+        check_queue_set(wrong, "queues")

@@ -1,6 +1,7 @@
-"""The shop of the acceptance cases, on each backend."""
+"""The shop of the acceptance cases, on each backend and in each kind of pool."""
 
 from collections.abc import Iterator
+from typing import Literal, cast
 
 import pytest
 
@@ -8,23 +9,33 @@ from tests.contract.adapters import Adapter, MemoryAdapter, RabbitMQAdapter
 from tests.worker.shop import Bench
 
 
-@pytest.fixture(params=["memory", "rabbitmq"])
-def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
-    """The shop on every backend."""
+def _bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """The shop in the place that the parameter names, such as ``memory-process``."""
+    place, _, pool = request.param.partition("-")
     adapter: Adapter
-    if request.param == "memory":
+    if place == "memory":
         adapter, prefix = MemoryAdapter(), "shop"
     else:
         fresh_queue = request.getfixturevalue("fresh_queue")
         adapter = RabbitMQAdapter(request.getfixturevalue("amqp_url"), fresh_queue)
         prefix = fresh_queue.prefix
-    yield Bench(adapter, prefix)
+    yield Bench(adapter, prefix, cast("Literal['thread', 'process']", pool))
     adapter.close()
 
 
-@pytest.fixture
-def memory_bench() -> Iterator[Bench]:
-    """The shop in memory, for what only looking inside can show."""
-    adapter = MemoryAdapter()
-    yield Bench(adapter, "shop")
-    adapter.close()
+bench = pytest.fixture(_bench, name="bench", params=["memory-thread", "rabbitmq-thread"])
+"""In threads, on every backend."""
+
+memory_bench = pytest.fixture(_bench, name="memory_bench", params=["memory-thread"])
+"""In threads, in memory: for what only looking inside can show."""
+
+every_bench = pytest.fixture(
+    _bench, name="every_bench", params=["memory-thread", "rabbitmq-thread", "memory-process"]
+)
+"""In both pools, and on RabbitMQ too: there the pools differ in nothing that a broker could see."""
+
+pool_bench = pytest.fixture(_bench, name="pool_bench", params=["memory-thread", "memory-process"])
+"""In both pools, in memory."""
+
+process_bench = pytest.fixture(_bench, name="process_bench", params=["memory-process"])
+"""In child processes, in memory."""

@@ -1,99 +1,56 @@
-"""The fixture of the acceptance cases: the queue set `Shop` and its five jobs."""
+"""The bench of the acceptance cases: the shop of `jobs.py` on one backend, in one kind of pool."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Lock, Thread
-from types import SimpleNamespace
-from typing import Any
+from pathlib import Path
+from threading import Thread
+from typing import Any, Literal
 
-from queuey_sync import (
-    Envelope,
-    Handlers,
-    Job,
-    JobContext,
-    Producer,
-    QueueSet,
-    RetryPolicy,
-    Worker,
-    queue,
-)
+from queuey_sync import Envelope, Handlers, ProcessPool, Producer, Worker
 from tests.contract.adapters import Adapter, MemoryAdapter
 from tests.support.waiting import eventually
+from tests.worker.jobs import shop_jobs
+from tests.worker.script import Script
 
-
-def shop_jobs(prefix: str) -> SimpleNamespace:
-    """The set and its jobs, with the broker names under `prefix`."""
-
-    class Shop(QueueSet, prefix=prefix):
-        ORDERS = queue(prefetch=4, retry=RetryPolicy.fixed(3, "1s"))
-        MAIL = queue(prefetch=2)
-        AUDIT = queue(prefetch=1, max_priority=0)
-
-    class Charge(Job[Shop], queue=Shop.ORDERS, name="shop.Charge"):
-        customer: str
-
-    class Stray(Job[Shop], queue=Shop.ORDERS, name="shop.Stray"):
-        n: int
-
-    class Notify(Job[Shop], queue=Shop.MAIL, name="shop.Notify"):
-        seq: int
-
-    class Chase(Job[Shop], queue=Shop.MAIL, name="shop.Chase", retry=RetryPolicy.fixed(2, "5s")):
-        ref: int
-
-    class Trace(Job[Shop], queue=Shop.AUDIT, name="shop.Trace"):
-        n: int
-
-    return SimpleNamespace(
-        Queues=Shop, Charge=Charge, Stray=Stray, Notify=Notify, Chase=Chase, Trace=Trace
-    )
-
-
-class Script:
-    """A handler that does what it is told, run by run, and keeps the contexts that it saw.
-
-    Each step is raised if it is an exception, called with the context if it can be called, and else
-    returned; after the last one, every run succeeds. `always` is the step of every run.
-    """
-
-    def __init__(self, *steps: Any, always: Any = None) -> None:
-        self._steps = list(steps)
-        self._always = always
-        self._lock = Lock()
-        self.runs: list[JobContext] = []
-        self.jobs: list[Any] = []
-
-    def handle(self, job: Any, ctx: JobContext) -> object:
-        with self._lock:
-            self.runs.append(ctx)
-            self.jobs.append(job)
-            step = self._steps.pop(0) if self._steps else self._always
-        if isinstance(step, BaseException):
-            raise step
-        return step(ctx) if callable(step) else step
+__all__ = ["Bench", "Script", "gone", "shop_jobs"]
 
 
 class Bench:
     """A shop on one backend, with a worker and all that a test wants to see of it."""
 
-    def __init__(self, adapter: Adapter, prefix: str) -> None:
+    def __init__(
+        self,
+        adapter: Adapter,
+        prefix: str,
+        pool: Literal["thread", "process"] | ProcessPool = "thread",
+    ) -> None:
         self.adapter = adapter
         self.backend = adapter.backend
+        self.pool = pool
         self.shop = shop_jobs(prefix)
         self.orders: str = self.shop.Queues.ORDERS.full_name
         self.mail: str = self.shop.Queues.MAIL.full_name
         self.audit: str = self.shop.Queues.AUDIT.full_name
         self.producer = Producer(self.backend, self.shop.Queues)
 
-    def worker(self, handlers: dict[Any, Any], **options: Any) -> Worker[Any]:
-        """A worker; `handlers` maps job classes to handlers."""
+    def handlers(self, handlers: dict[Any, Any]) -> Handlers[Any]:
+        """What runs the jobs; `handlers` maps job classes to handlers."""
         registered = Handlers(self.shop.Queues)
         for job, handler in handlers.items():
             registered.register(job, handler)
-        return Worker(self.backend, self.shop.Queues, handlers=registered, **options)
+        return registered
+
+    def worker(self, handlers: dict[Any, Any] | Handlers[Any], **options: Any) -> Worker[Any]:
+        """A worker with these handlers, in this bench's pool if no other is given."""
+        if isinstance(handlers, dict):
+            handlers = self.handlers(handlers)
+        options = {"pool": self.pool} | options
+        return Worker(self.backend, self.shop.Queues, handlers=handlers, **options)
 
     @contextmanager
-    def working(self, handlers: dict[Any, Any], **options: Any) -> Iterator[Worker[Any]]:
+    def working(
+        self, handlers: dict[Any, Any] | Handlers[Any], **options: Any
+    ) -> Iterator[Worker[Any]]:
         """Run a worker in a thread until the block ends; its error, if any, is raised here."""
         worker = self.worker(handlers, **options)
         errors: list[BaseException] = []
@@ -124,6 +81,13 @@ class Bench:
 
         return eventually(pass_time, timeout, what)
 
+    def pass_time(self, seconds: float) -> None:
+        """Move the clock of the memory backend on."""
+        assert isinstance(self.adapter, MemoryAdapter)
+        end = self.adapter.now() + seconds
+        while self.adapter.now() < end:
+            self.adapter.pass_time()
+
     def settled(self, queue: str) -> list[tuple[int, str]] | None:
         """Attempts and kinds of what was acked, where the backend remembers that."""
         if isinstance(self.adapter, MemoryAdapter):
@@ -133,3 +97,12 @@ class Bench:
     def dead(self, queue: str) -> list[tuple[int, str]]:
         """Attempts and reasons on the dead-letter queue; on RabbitMQ it is empty afterwards."""
         return [(Envelope.decode(body).attempt, why) for body, why in self.adapter.dead(queue)]
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended; one that nobody reaped yet has."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    return stat.rpartition(")")[2].split()[0] == "Z"

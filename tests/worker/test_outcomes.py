@@ -1,5 +1,6 @@
-"""What becomes of jobs when a real worker runs them: cases F, G, K and L, on every backend."""
+"""What becomes of jobs when a real worker runs them: cases F, G, K and L, in both pools."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,16 +11,34 @@ from queuey_sync import (
     Deferred,
     Envelope,
     Fatal,
-    JobContext,
     JobError,
     Retryable,
     RetryPolicy,
 )
+from tests.worker.script import (
+    Exiting,
+    HalfPicklable,
+    Picky,
+    Unpicklable,
+    Unprintable,
+    fail,
+    fail_at_length,
+    give,
+)
 from tests.worker.shop import Bench, Script
 
+broker_too = pytest.mark.parametrize(
+    "every_bench",
+    ["memory-thread", "rabbitmq-thread", "memory-process", "rabbitmq-process"],
+    indirect=True,
+)
+"""For a test that runs in every place there is; the others spare a broker the processes."""
 
-def test_success_is_acked_and_the_context_is_right(bench: Bench) -> None:
+
+@broker_too
+def test_success_is_acked_and_the_context_is_right(every_bench: Bench) -> None:
     """F1: a handler that returns settles its job, having seen a true context."""
+    bench = every_bench
     handler = Script()
     with bench.working({bench.shop.Charge: handler}) as worker:
         job_id = bench.producer.enqueue(bench.shop.Charge("ada"))
@@ -40,27 +59,25 @@ def test_success_is_acked_and_the_context_is_right(bench: Bench) -> None:
     assert 0 == worker.handle().settle_failures()
 
 
-def test_retryable_runs_again_as_the_next_attempt(bench: Bench) -> None:
+def test_retryable_runs_again_as_the_next_attempt(every_bench: Bench) -> None:
     """F2: one retryable failure costs one attempt and at least the policy's delay."""
-    times: list[float] = []
-
-    def handle(ctx: JobContext) -> object:
-        times.append(bench.adapter.now())
-        return Retryable("flaky") if ctx.attempt == 1 else None
-
-    handler = Script(always=handle)
+    bench = every_bench
+    handler = Script(Retryable("flaky"))
+    before = bench.adapter.now()
     with bench.working({bench.shop.Charge: handler}):
         bench.producer.enqueue(bench.shop.Charge("ada"))
-        bench.until(lambda: 2 == len(times))
-    assert times[1] - times[0] >= 0.98
+        bench.until(lambda: 2 == len(handler.runs))
+        assert bench.adapter.now() - before >= 1
     assert [1, 2] == [ctx.attempt for ctx in handler.runs]
     assert 1 == len({ctx.job_id for ctx in handler.runs})
     assert bench.settled(bench.orders) in ([(1, "retried"), (2, "succeeded")], None)
     assert 0 == bench.adapter.ready(bench.orders)
 
 
-def test_exhausted_attempts_end_in_the_dead_letter_queue(bench: Bench) -> None:
+@broker_too
+def test_exhausted_attempts_end_in_the_dead_letter_queue(every_bench: Bench) -> None:
     """F3: after the last attempt the job is dead, with the count and the error in the reason."""
+    bench = every_bench
     handler = Script(always=Retryable("always down"))
     with bench.working({bench.shop.Charge: handler}):
         bench.producer.enqueue(bench.shop.Charge("ada"))
@@ -71,8 +88,9 @@ def test_exhausted_attempts_end_in_the_dead_letter_queue(bench: Bench) -> None:
     assert [(3, reason)] == bench.dead(bench.orders)
 
 
-def test_fatal_is_never_tried_again(bench: Bench) -> None:
+def test_fatal_is_never_tried_again(every_bench: Bench) -> None:
     """F4: a fatal error goes to the dead-letter queue at once."""
+    bench = every_bench
     handler = Script(always=Fatal("bad input"))
     with bench.working({bench.shop.Charge: handler}):
         bench.producer.enqueue(bench.shop.Charge("ada"))
@@ -82,8 +100,9 @@ def test_fatal_is_never_tried_again(bench: Bench) -> None:
     assert [(1, "fatal error: bad input")] == bench.dead(bench.orders)
 
 
-def test_a_job_without_handler_is_dead_lettered(bench: Bench) -> None:
+def test_a_job_without_handler_is_dead_lettered(every_bench: Bench) -> None:
     """F5: an unknown job type is kept with its reason, and the worker goes on."""
+    bench = every_bench
     handler = Script()
     with bench.working({bench.shop.Charge: handler}, concurrency=1):
         bench.producer.enqueue(bench.shop.Stray(1))
@@ -92,8 +111,9 @@ def test_a_job_without_handler_is_dead_lettered(bench: Bench) -> None:
     assert [(1, "no handler for job type `shop.Stray`")] == bench.dead(bench.orders)
 
 
-def test_a_payload_that_does_not_decode_is_dead_lettered_verbatim(bench: Bench) -> None:
+def test_a_payload_that_does_not_decode_is_dead_lettered_verbatim(every_bench: Bench) -> None:
     """F6: a wrong payload never reaches the handler, and the delivered bytes are kept."""
+    bench = every_bench
     handler = Script()
     wrong = Envelope.new("shop.Charge", bench.orders, b'{ "not_a_customer" : 42 }')
     with bench.working({bench.shop.Charge: handler}, concurrency=1):
@@ -106,46 +126,54 @@ def test_a_payload_that_does_not_decode_is_dead_lettered_verbatim(bench: Bench) 
     assert 1 == len(handler.runs)
 
 
-def _raise(error: BaseException) -> Any:
-    def step(_: JobContext) -> None:
-        raise error
-
-    return step
-
-
-class _Unprintable(Exception):
-    def __str__(self) -> str:
-        raise RuntimeError("no text")
-
-
-class _Exiting(Exception):
-    def __str__(self) -> str:
-        raise SystemExit(7)
+def test_any_other_exception_is_a_failed_attempt(every_bench: Bench) -> None:
+    """F7: what a handler did not choose to raise is tried again, and the worker lives."""
+    bench = every_bench
+    handler = Script(ValueError("boom"))
+    with bench.working({bench.shop.Charge: handler}):
+        bench.producer.enqueue(bench.shop.Charge("ada"))
+        bench.until(lambda: 2 == len(handler.runs))
+    assert bench.settled(bench.orders) in ([(1, "retried"), (2, "succeeded")], None)
+    assert [] == bench.dead(bench.orders)
 
 
 @pytest.mark.parametrize(
-    ("error", "reason"),
+    ("step", "reason"),
     [
-        (_Exiting(), "handler panicked: _Exiting (its text cannot be made: SystemExit)"),
-        (ValueError("boom"), "handler panicked: ValueError: boom"),
-        (SystemExit(3), "handler panicked: SystemExit: 3"),
-        (KeyboardInterrupt(), "handler panicked: KeyboardInterrupt"),
-        (GeneratorExit(), "handler panicked: GeneratorExit"),
-        (_Unprintable(), "handler panicked: _Unprintable (its text cannot be made: RuntimeError)"),
+        (ValueError("boom"), "ValueError: boom"),
+        (SystemExit(3), "SystemExit: 3"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (GeneratorExit(), "GeneratorExit"),
+        (Unprintable(), "Unprintable (its text cannot be made: RuntimeError)"),
+        (Exiting(), "Exiting (its text cannot be made: SystemExit)"),
+        (partial(fail, Unpicklable, "stuck"), "Unpicklable: stuck"),
+        (partial(fail, HalfPicklable, "one", "other"), "HalfPicklable: one and other"),
     ],
-    ids=lambda value: type(value).__name__,
+    ids=lambda value: value.split()[0] if isinstance(value, str) else "",
 )
-def test_any_other_exception_is_a_failed_attempt(
-    bench: Bench, error: BaseException, reason: str
-) -> None:
-    """F7: whatever a handler raises costs one attempt of its job, and the worker lives."""
-    once, single = Script(_raise(error)), Script(_raise(error))
-    with bench.working({bench.shop.Charge: once, bench.shop.Notify: single}):
+def test_whatever_was_raised_is_in_the_reason(every_bench: Bench, step: Any, reason: str) -> None:
+    """F7: also what ends programs, has no text, or cannot be sent: type and text, in any pool."""
+    bench = every_bench
+    handler = Script(step)
+    with bench.working({bench.shop.Notify: handler}, concurrency=1):
         bench.producer.enqueue(bench.shop.Notify(1))
-        bench.producer.enqueue(bench.shop.Charge("ada"))
-        bench.until(lambda: 2 == len(once.runs))
-    assert bench.settled(bench.orders) in ([(1, "retried"), (2, "succeeded")], None)
-    assert [(1, f"max attempts (1) exhausted after attempt 1: {reason}")] == bench.dead(bench.mail)
+        bench.producer.enqueue(bench.shop.Notify(2))
+        bench.until(lambda: 2 == len(handler.runs))
+    expected = f"max attempts (1) exhausted after attempt 1: handler panicked: {reason}"
+    assert [(1, expected)] == bench.dead(bench.mail)
+
+
+def test_ten_megabytes_of_error_are_a_failed_attempt(pool_bench: Bench) -> None:
+    """An error whose text is huge is an ordinary failed job, and its text is the reason."""
+    bench = pool_bench
+    with bench.working({bench.shop.Notify: Script(fail_at_length)}):
+        bench.producer.enqueue(bench.shop.Notify(1))
+        bench.until(lambda: bench.dead(bench.mail))
+    [(attempt, reason)] = bench.dead(bench.mail)
+    assert 1 == attempt
+    start = "max attempts (1) exhausted after attempt 1: handler panicked: ValueError: long long "
+    assert reason.startswith(start)
+    assert 10_000_000 < len(reason)
 
 
 @pytest.mark.parametrize("returned", [True, False], ids=["returned", "raised"])
@@ -160,21 +188,23 @@ def test_any_other_exception_is_a_failed_attempt(
     ids=lambda value: type(value).__name__,
 )
 def test_a_returned_job_error_counts_as_raised(
-    memory_bench: Bench, error: JobError, returned: bool, settled: list[Any], dead: list[Any]
+    pool_bench: Bench, error: JobError, returned: bool, settled: list[Any], dead: list[Any]
 ) -> None:
     """Returning a job error has the outcome of raising it."""
-    bench = memory_bench
-    handler = Script((lambda _: error) if returned else error)
+    bench = pool_bench
+    handler = Script(partial(give, error) if returned else error)
     with bench.working({bench.shop.Notify: handler}):
         bench.producer.enqueue(bench.shop.Notify(1))
         bench.until(lambda: (settled, dead) == (bench.settled(bench.mail), bench.dead(bench.mail)))
 
 
+@broker_too
 @pytest.mark.parametrize(("job", "level"), [("Charge", 10), ("Trace", 0)])
 def test_a_deferral_costs_no_attempt_and_comes_back_first(
-    bench: Bench, job: str, level: int
+    every_bench: Bench, job: str, level: int
 ) -> None:
     """G1: a deferred job is the same attempt, at the top level of its queue."""
+    bench = every_bench
     handler = Script(Deferred("1s", "later"))
     kind = getattr(bench.shop, job)
     with bench.working({kind: handler}) as worker:
@@ -189,8 +219,9 @@ def test_a_deferral_costs_no_attempt_and_comes_back_first(
     assert 0 == worker.handle().settle_failures()
 
 
-def test_deferrals_are_unlimited(bench: Bench) -> None:
+def test_deferrals_are_unlimited(every_bench: Bench) -> None:
     """G2: a job with a single attempt may be deferred again and again."""
+    bench = every_bench
     handler = Script(Deferred("1s"), Deferred("1s"), Deferred("1s"))
     with bench.working({bench.shop.Notify: handler}):
         bench.producer.enqueue(bench.shop.Notify(1))
@@ -199,31 +230,27 @@ def test_deferrals_are_unlimited(bench: Bench) -> None:
     assert [] == bench.dead(bench.mail)
 
 
-def test_a_deferred_job_runs_before_what_waits(memory_bench: Bench) -> None:
+def test_a_deferred_job_runs_before_what_waits(pool_bench: Bench) -> None:
     """G3: a hold that ends puts its job ahead of ordinary work, also for a new worker."""
-    bench = memory_bench
-    order: list[str] = []
-    late = Deferred("30s")
-
-    def handle(job: Any, ctx: JobContext) -> None:
-        order.append(job.customer)
-        if job.customer == "late" and ctx.deferrals == 0:
-            raise late
-
+    bench = pool_bench
+    handler = Script(Deferred("30s"))
     options: dict[str, Any] = {"concurrency": 1, "queues": [bench.shop.Queues.ORDERS]}
     bench.producer.enqueue(bench.shop.Charge("late"))
-    with bench.working({bench.shop.Charge: handle}, **options):
-        bench.until(lambda: order)
+    with bench.working({bench.shop.Charge: handler}, **options):
+        bench.until(lambda: handler.runs)
     bench.producer.enqueue(bench.shop.Charge("b1"))
     bench.producer.enqueue(bench.shop.Charge("b2"))
-    bench.until(lambda: 3 == bench.adapter.ready(bench.orders))
-    with bench.working({bench.shop.Charge: handle}, **options):
-        bench.until(lambda: 4 == len(order))
-    assert ["late", "late", "b1", "b2"] == order
+    assert 2 == bench.adapter.ready(bench.orders)
+    bench.pass_time(30)
+    assert 3 == bench.adapter.ready(bench.orders)
+    with bench.working({bench.shop.Charge: handler}, **options):
+        bench.until(lambda: 4 == len(handler.runs))
+    assert ["late", "late", "b1", "b2"] == [job.customer for job in handler.jobs]
 
 
-def test_a_retry_after_a_deferral_drops_the_priority(bench: Bench) -> None:
+def test_a_retry_after_a_deferral_drops_the_priority(every_bench: Bench) -> None:
     """G4: the next attempt is ordinary work again and remembers its deferrals."""
+    bench = every_bench
     handler = Script(Deferred("1s"), Retryable("x"))
     with bench.working({bench.shop.Charge: handler}):
         bench.producer.enqueue(bench.shop.Charge("ada"))
@@ -233,9 +260,9 @@ def test_a_retry_after_a_deferral_drops_the_priority(bench: Bench) -> None:
     ]
 
 
-def test_overrides_come_before_declared_policies(memory_bench: Bench) -> None:
+def test_overrides_come_before_declared_policies(pool_bench: Bench) -> None:
     """K1: a queue's override replaces the declared policies, a job's override comes before it."""
-    bench = memory_bench
+    bench = pool_bench
     queue_override = {bench.shop.Queues.ORDERS: RetryPolicy.none()}
     job_override = {bench.shop.Charge: RetryPolicy.fixed(2, "1s")}
     for options, expected in [
@@ -254,26 +281,15 @@ def test_overrides_come_before_declared_policies(memory_bench: Bench) -> None:
         assert worker.retry_policy_for("shop.Nobody") is None
 
 
-class _Picky(Script):
-    """Has a policy of its own for one customer."""
-
-    def __init__(self, policy: Any) -> None:
-        super().__init__(always=Retryable("x"))
-        self._policy = policy
-
-    def retry_policy(self, job: Any) -> Any:
-        return self._policy if job.customer == "ada" else None
-
-
 @pytest.mark.parametrize(
     ("customer", "overridden", "expected"), [("ada", True, 5), ("grace", False, 3)]
 )
 def test_the_payloads_own_policy_comes_first(
-    memory_bench: Bench, customer: str, overridden: bool, expected: int
+    pool_bench: Bench, customer: str, overridden: bool, expected: int
 ) -> None:
     """K2: what `retry_policy(job)` returns judges that job, and the context says so."""
-    bench = memory_bench
-    handler = _Picky(RetryPolicy.fixed(5, "1s"))
+    bench = pool_bench
+    handler = Picky(RetryPolicy.fixed(5, "1s"))
     options = {}
     if overridden:
         options = {
@@ -286,10 +302,10 @@ def test_the_payloads_own_policy_comes_first(
     assert [expected] * expected == [ctx.max_attempts for ctx in handler.runs]
 
 
-def test_a_policy_that_is_none_is_a_failed_attempt(memory_bench: Bench) -> None:
+def test_a_policy_that_is_none_is_a_failed_attempt(pool_bench: Bench) -> None:
     """A `retry_policy` that returns nonsense costs attempts of its job, as the set policy says."""
-    bench = memory_bench
-    with bench.working({bench.shop.Charge: _Picky("often")}):
+    bench = pool_bench
+    with bench.working({bench.shop.Charge: Picky("often")}):
         bench.producer.enqueue(bench.shop.Charge("ada"))
         bench.until(lambda: bench.dead(bench.orders))
     [(attempt, reason)] = bench.dead(bench.orders)
@@ -297,8 +313,9 @@ def test_a_policy_that_is_none_is_a_failed_attempt(memory_bench: Bench) -> None:
     assert "handler panicked: TypeError: retry_policy() returned 'often'" in reason
 
 
-def test_the_hook_hears_of_every_dead_letter(bench: Bench) -> None:
+def test_the_hook_hears_of_every_dead_letter(every_bench: Bench) -> None:
     """L1: cause, attempts, limit and reason are those of the dead letter."""
+    bench = every_bench
     heard: list[DeadLetter] = []
     down, fatal = Script(always=Retryable("always down")), Script(always=Fatal("bad input"))
     with bench.working(
@@ -323,9 +340,9 @@ def test_the_hook_hears_of_every_dead_letter(bench: Bench) -> None:
     assert sorted(reasons) == sorted(dead.reason for dead in heard)
 
 
-def test_the_hook_comes_before_the_dead_letter(memory_bench: Bench) -> None:
+def test_the_hook_comes_before_the_dead_letter(pool_bench: Bench) -> None:
     """L2: while the hook runs the job is not dead yet; a hook that fails changes nothing."""
-    bench = memory_bench
+    bench = pool_bench
     seen: list[int] = []
 
     def hook(_: DeadLetter) -> None:
@@ -341,8 +358,9 @@ def test_the_hook_comes_before_the_dead_letter(memory_bench: Bench) -> None:
     assert 0 == worker.handle().settle_failures()
 
 
-def test_the_hook_is_silent_otherwise_and_correlation_ids_stay(bench: Bench) -> None:
+def test_the_hook_is_silent_otherwise_and_correlation_ids_stay(every_bench: Bench) -> None:
     """L4: no hook for success, retry and deferral; the correlation id is in every attempt."""
+    bench = every_bench
     heard: list[DeadLetter] = []
     handler = Script(Retryable("x"), Deferred("1s"), None, Fatal("end"))
     with bench.working({bench.shop.Charge: handler}, on_dead_letter=heard.append):

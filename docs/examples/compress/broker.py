@@ -17,10 +17,6 @@ SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "broker"
 class BrokerFailed(Exception):
     """There is no private broker; `scripts/broker` has said why."""
 
-    def __init__(self, code: int) -> None:
-        super().__init__("no private RabbitMQ could be started")
-        self.code = code
-
 
 @contextmanager
 def private_broker(folder: Path) -> Iterator[str]:
@@ -28,16 +24,17 @@ def private_broker(folder: Path) -> Iterator[str]:
     command = [sys.executable, str(SCRIPT)]
     start = [*command, "start", "--dir", str(folder)]
     stop = [*command, "stop", "--dir", str(folder)]
-    # One that a killed run left behind goes, and with it the connection of that run's worker.
-    subprocess.run(stop, check=False)
+    if (folder / "node.json").exists():
+        # One that a killed run left behind goes, and with it the connection of that run's worker.
+        subprocess.run(stop, check=False)
     started = subprocess.run(start, stdout=subprocess.PIPE, text=True, check=False)
     if started.returncode:
-        raise BrokerFailed(started.returncode)
+        raise BrokerFailed("no private RabbitMQ could be started")
     try:
         yield started.stdout.strip()
     finally:
         # A session of its own: an impatient Ctrl-C must not leave the broker behind.
-        subprocess.run(stop, check=True, start_new_session=True)
+        subprocess.run(stop, check=False, start_new_session=True)
 
 
 class Look:

@@ -3,6 +3,8 @@
 A line is written before its job is acknowledged, so a line can come twice but cannot be missing.
 """
 
+import errno
+import fcntl
 import json
 import os
 from collections import Counter
@@ -75,10 +77,14 @@ def lines_of(file: Path) -> list[dict[str, Any]]:
 
 
 def append(file: Path, events: list[dict[str, Any]]) -> None:
-    """Add lines in one write, which no other thread or process can come between."""
+    """Add lines: all or, on a full disk, none. Other threads and processes wait their turn."""
     lines = "".join(json.dumps(event) + "\n" for event in events).encode()
-    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    try:
-        os.write(descriptor, lines)
-    finally:
-        os.close(descriptor)
+    with file.open("ab", buffering=0) as log:
+        fcntl.flock(log, fcntl.LOCK_EX)
+        end = log.seek(0, os.SEEK_END)
+        try:
+            if log.write(lines) < len(lines):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
+        except OSError:
+            log.truncate(end)
+            raise

@@ -14,7 +14,7 @@ from queuey_sync.backends.base import Backend, Consumption, Inbox, Listener
 from queuey_sync.backends.rabbitmq import properties
 from queuey_sync.backends.rabbitmq.consumer import Consumer
 from queuey_sync.backends.rabbitmq.dialling import connection_parameters
-from queuey_sync.backends.rabbitmq.options import LONGEST_TTL_MS, OptionKeywords, Options
+from queuey_sync.backends.rabbitmq.options import OptionKeywords, Options
 from queuey_sync.backends.rabbitmq.publishing.calls import Entry
 from queuey_sync.backends.rabbitmq.publishing.publisher import Publisher
 from queuey_sync.backends.rabbitmq.topology import (
@@ -25,7 +25,7 @@ from queuey_sync.backends.rabbitmq.topology import (
 )
 from queuey_sync.envelope import Envelope
 from queuey_sync.errors import BackendError, QueueyError, ShutDown, UnknownQueue
-from queuey_sync.queues import QueueConfig
+from queuey_sync.queues import LONGEST_TTL_MS, QueueConfig
 
 
 class RabbitMQBackend(Backend):
@@ -74,8 +74,8 @@ class RabbitMQBackend(Backend):
     @property
     def longest_delay(self) -> timedelta:
         """The longest delay that every hold queue can keep."""
-        step_ms = max(self._options.retry_step_ms, self._options.deferred_step_ms)
-        return timedelta(milliseconds=LONGEST_TTL_MS // step_ms * step_ms)
+        steps_ms = (self._options.retry_step_ms, self._options.deferred_step_ms)
+        return timedelta(milliseconds=min(LONGEST_TTL_MS // step * step for step in steps_ms))
 
     def dead_queue(self, queue: str) -> str:
         """The name of the dead-letter queue of `queue`."""

@@ -7,7 +7,9 @@ to a deque and wake it with ``add_callback_threadsafe``, the one call that pika 
 
 import enum
 import logging
+import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -31,6 +33,7 @@ from queuey_sync.errors import (
     QueueyError,
     SettleError,
 )
+from queuey_sync.observe.escaping import one_line
 from queuey_sync.queues import QueueConfig
 
 E = TypeVar("E", bound=QueueyError)
@@ -40,7 +43,9 @@ log = logging.getLogger(__name__)
 _POLL = 1.0
 """Seconds that the thread waits for news at a time; any news ends the wait."""
 _CLOSE_LIMIT = 5.0
-"""Seconds after which a broker that does not answer is left alone."""
+"""Seconds that a broker may take to hear of the last settlement before it is left alone."""
+_IDLE_CLOSE_LIMIT = 1.5
+"""Seconds that a broker which is owed no settlement may take to answer a goodbye."""
 
 
 class _Phase(enum.Enum):
@@ -88,6 +93,8 @@ class Consumer:
         """Changed under `_lock`, by the consumer thread."""
         self._settled: deque[tuple[RabbitMQDelivery, Settling]] = deque()
         """Appended by any thread, emptied by the consumer thread; at the very end by `close`."""
+        self._settled_at = -math.inf
+        """When a settlement was last handed over. Written by any thread, always to now."""
         self._flush_pending = False
         """Set before a flush is scheduled; cleared by the flush before it looks at `_settled`."""
         self._connection: pika.BlockingConnection | None = None
@@ -119,7 +126,8 @@ class Consumer:
         self._closing = True
         if self._phase is not _Phase.ABANDONED:
             self._call(_nothing)
-            self._thread.join(_CLOSE_LIMIT)
+            owed = self._settled_at + _CLOSE_LIMIT - time.monotonic()
+            self._thread.join(max(owed, _IDLE_CLOSE_LIMIT))
             if self._thread.is_alive():
                 silence = BackendError(f"{address(self._parameters)} does not answer")
                 self._tell(self._stopped(silence))
@@ -153,6 +161,7 @@ class Consumer:
     def settle(self, delivery: RabbitMQDelivery, settling: Settling) -> None:
         """Have a settlement sent soon; any number of them cost one wake-up."""
         self.check_open(delivery)
+        self._settled_at = time.monotonic()
         self._settled.append((delivery, settling))
         if not self._flush_pending:
             self._flush_pending = True
@@ -311,7 +320,7 @@ class Consumer:
 
     def _report(self, delivery: RabbitMQDelivery, error: Exception) -> None:
         if delivery.is_malformed:
-            log.error("%s could not be settled: %s", delivery.name, error)
+            log.error("%s could not be settled: %s", delivery.name, one_line(error))
         else:
             self._listener.settle_failed(delivery, error)
 

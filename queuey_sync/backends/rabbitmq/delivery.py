@@ -13,6 +13,7 @@ from queuey_sync.backends.base import Delivery
 from queuey_sync.backends.rabbitmq.channel import ConsumerChannel, Settling
 from queuey_sync.envelope import Envelope
 from queuey_sync.errors import MalformedEnvelope, QueueyError, SettleError
+from queuey_sync.observe.escaping import one_line
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +129,8 @@ class RabbitMQDelivery(Delivery):
         self._check_open()
         envelope = self.envelope
         if not self._copies.declare_dead_letter_queues:
-            log.warning("%s is rejected, for dead-letter queues are off: %s", self.name, reason)
+            text = "%s is rejected, for dead-letter queues are off: %s"
+            log.warning(text, self.name, one_line(reason))
             self._settle(Settling.DISCARD)
             return
         self._copies.publish_dead(envelope.queue, self.body, envelope, reason)
@@ -145,7 +147,7 @@ class RabbitMQDelivery(Delivery):
             self._check_open()
             self._settle(Settling.ACK if self._keep_malformed() else Settling.DISCARD)
         except SettleError as error:
-            log.error("a malformed message on %s could not be settled: %s", self.queue, error)
+            log.error("%s could not be settled: %s", self.name, one_line(error))
 
     def _keep_malformed(self) -> bool:
         if not self._copies.declare_dead_letter_queues:
@@ -153,7 +155,7 @@ class RabbitMQDelivery(Delivery):
         try:
             self._copies.publish_malformed(self.queue, self.body)
         except QueueyError as error:
-            log.error("a malformed message on %s could not be kept: %s", self.queue, error)
+            log.error("%s could not be kept: %s", self.name, one_line(error))
             return False
         return True
 

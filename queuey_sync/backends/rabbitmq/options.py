@@ -9,9 +9,8 @@ from typing import TypedDict
 
 from queuey_sync.durations import Duration, ceil_ms, parse_duration
 from queuey_sync.errors import ConfigurationError
-
-LONGEST_TTL_MS = 2_147_483_647
-"""The longest time that a hold queue can keep a message: about 24.8 days."""
+from queuey_sync.queues import DEAD_SUFFIX, DEFERRED_SUFFIX, LONGEST_TTL_MS
+from queuey_sync.retry import check_boolean, check_duration, check_text
 
 
 class OptionKeywords(TypedDict, total=False):
@@ -37,7 +36,7 @@ class Options:
             rejected without requeue.
         deferred_suffix: The hold queues of ``q`` are ``q``, this, a dot and their milliseconds.
         retry_granularity: Delays of retries and delayed jobs are rounded up to a multiple of this,
-            which bounds the number of hold queues.
+            which bounds the number of hold queues; 0 means the finest, 1 ms.
         deferred_granularity: The same for deferrals.
         publish_timeout: A publish or a declaration that gets no answer for so long is an error.
 
@@ -48,29 +47,26 @@ class Options:
     1500
     >>> Options(publish_timeout=0)
     Traceback (most recent call last):
-    queuey_sync.errors.ConfigurationError: publish_timeout: must be longer than zero
+    queuey_sync.errors.ConfigurationError: publish_timeout: 0 must be longer than zero
     """
 
     connection_name: str | None = None
-    dead_suffix: str = ".dead"
+    dead_suffix: str = DEAD_SUFFIX
     declare_dead_letter_queues: bool = True
-    deferred_suffix: str = ".deferred"
+    deferred_suffix: str = DEFERRED_SUFFIX
     retry_granularity: Duration = "1s"
     deferred_granularity: Duration = "1s"
     publish_timeout: Duration = "10s"
 
     def __post_init__(self) -> None:
         for key in ("retry_granularity", "deferred_granularity", "publish_timeout"):
-            try:
-                duration = parse_duration(getattr(self, key), key)
-            except (TypeError, ValueError) as error:
-                raise ConfigurationError(str(error)) from None
-            if key == "publish_timeout" and not duration:
-                raise ConfigurationError(f"{key}: must be longer than zero")
+            duration = check_duration(getattr(self, key), key, zero=key != "publish_timeout")
             object.__setattr__(self, key, duration)
+        if self.connection_name is not None:
+            check_text(self.connection_name, "connection_name")
+        check_boolean(self.declare_dead_letter_queues, "declare_dead_letter_queues")
         for key in ("dead_suffix", "deferred_suffix"):
-            if not getattr(self, key):
-                raise ConfigurationError(f"{key}: must not be empty")
+            check_text(getattr(self, key), key)
         if self.dead_suffix == self.deferred_suffix:
             raise ConfigurationError("dead_suffix: must differ from deferred_suffix")
 

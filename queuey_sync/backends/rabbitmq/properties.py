@@ -14,8 +14,8 @@ from queuey_sync.envelope import Envelope
 
 _SHORT_TEXT = 255
 """Bytes; a short string of AMQP holds no more."""
-_HEADER_TEXT = 8_192
-"""Bytes; over headers that do not fit into one frame, of 128 KiB, the broker hangs up."""
+_HEADER_TEXT = 2_048
+"""Bytes; the broker hangs up over headers that do not fit into a frame, which may be of 4 KiB."""
 _PERSISTENT: Final = 2
 
 

@@ -11,13 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from queuey_sync.backends.rabbitmq.options import LONGEST_TTL_MS, Options
+from queuey_sync.backends.rabbitmq.options import Options
 from queuey_sync.durations import ceil_ms, format_duration
 from queuey_sync.errors import BackendError
-from queuey_sync.queues import QueueConfig
+from queuey_sync.queues import LONGEST_NAME, LONGEST_TTL_MS, QueueConfig
 
-_LONGEST_NAME = 255
-"""Bytes; AMQP cannot encode more."""
 _LONGEST_SHOWN = 100
 """Characters of a refused name that an error repeats."""
 _LONGEST_DELAY = timedelta(milliseconds=LONGEST_TTL_MS)
@@ -125,13 +123,13 @@ def check_name(name: str) -> None:
         shown = name[:_LONGEST_SHOWN].encode(errors="replace").decode()
         raise BackendError(
             f"invalid AMQP name `{shown}`: a queue name is UTF-8 text of at most"
-            f" {_LONGEST_NAME} bytes"
+            f" {LONGEST_NAME} bytes"
         )
 
 
 def _fits(name: str) -> bool:
     try:
-        return len(name.encode()) <= _LONGEST_NAME
+        return len(name.encode()) <= LONGEST_NAME
     except UnicodeEncodeError:
         return False
 

@@ -1,6 +1,10 @@
-"""Takes a minute to import, and says so; with SWALLOW it also swallows what interrupts it."""
+"""Takes a minute to import, and says so.
+
+With SWALLOW it also swallows what interrupts it, with TAKE it takes SIGINT away from us before.
+"""
 
 import os
+import signal
 import sys
 import time
 
@@ -8,6 +12,8 @@ from shop import app  # type: ignore[import-not-found]
 
 __all__ = ["app"]
 
+if "TAKE" in os.environ:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.stderr.write("importing\n")
 sys.stderr.flush()
 try:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pika.exceptions import ChannelClosedByBroker, StreamLostError
 
+from queuey_sync.backends.rabbitmq.backend import RabbitMQBackend
 from queuey_sync.backends.rabbitmq.dialling import address, connection_parameters, fault_text
 from queuey_sync.backends.rabbitmq.options import Options
 from queuey_sync.errors import ConfigurationError
@@ -49,6 +50,14 @@ def test_steps(granularity: Any, step_ms: int) -> None:
         ("publish_timeout", None),
         ("retry_granularity", "1x"),
         ("deferred_granularity", -1),
+        ("connection_name", 5),
+        ("connection_name", " "),
+        ("dead_suffix", 5),
+        ("dead_suffix", None),
+        ("dead_suffix", ".\n"),
+        ("deferred_suffix", 5),
+        ("declare_dead_letter_queues", 0),
+        ("declare_dead_letter_queues", None),
         ("dead_suffix", ""),
         ("deferred_suffix", ""),
         ("dead_suffix", ".deferred"),
@@ -138,3 +147,14 @@ def test_connection_name() -> None:
 def test_fault_text(error: Exception | None, text: str) -> None:
     """A fault is told in one line."""
     assert text == fault_text(error, PARAMETERS)
+
+
+@pytest.mark.parametrize(
+    ("retry", "deferred", "days"), [("1d", "1d", 24), ("9d", "10d", 18), ("10d", "9d", 18)]
+)
+def test_the_longest_delay_is_one_that_every_hold_queue_can_keep(
+    retry: str, deferred: str, days: int
+) -> None:
+    """Rounded up to either granularity, it still fits."""
+    backend = RabbitMQBackend("amqp://mq", retry_granularity=retry, deferred_granularity=deferred)
+    assert timedelta(days=days) == backend.longest_delay

@@ -69,6 +69,7 @@ def test_a_return_is_credited_to_its_own_entry() -> None:
     assert list(failures) == [1]
     assert isinstance(failures[1], PublishUnroutable)
     assert "`q` was unroutable (routing key `q`): 312 NO_ROUTE" in str(failures[1])
+    assert "`queuey-sync declare MODULE:APP`" in str(failures[1])
 
 
 def test_a_return_alone_settles_nothing() -> None:

@@ -21,11 +21,12 @@ from queuey_sync.backends.rabbitmq.dialling import address, fault_text, quieten_
 from queuey_sync.backends.rabbitmq.publishing.calls import Declaration
 from queuey_sync.backends.rabbitmq.publishing.outbox import Declares, Outbox
 from queuey_sync.errors import BackendError
+from queuey_sync.observe.escaping import one_line
 
 log = logging.getLogger(__name__)
 
-_CLOSE_SECONDS = 2.0
-"""How long a broker may take to agree to the end of the connection."""
+_CLOSE_SECONDS = 0.5
+"""How long a broker may take to agree to the end of a connection on which nothing is under way."""
 
 _P = ParamSpec("_P")
 
@@ -201,6 +202,10 @@ class Link:
                 )
 
     def _close(self) -> None:
+        if not self._ready:
+            # pika takes the end of a connection that is not open yet for a fault of its own.
+            self._end("closed before it was open")
+            return
         connection = self._connection
         if connection is None or connection.is_closing or connection.is_closed:
             return
@@ -303,5 +308,5 @@ class Link:
         if self._connection is not None and self._connection.is_open:
             self._declares.refused(fault_text(reason, self._parameters))
             if self._replay is not None and self._replay.error is not None:
-                log.error("after a new connection: %s", self._replay.error)
+                log.error("after a new connection: %s", one_line(self._replay.error))
             self._open_declaring(self._connection)

@@ -93,7 +93,9 @@ class Outbox:
                 entry.finish(
                     PublishUnroutable(
                         f"the publish to `{entry.queue}` was unroutable (routing key"
-                        f" `{entry.queue}`): {entry.reply}"
+                        f" `{entry.queue}`): {entry.reply}; the queue does not exist, or no"
+                        " longer: declare it with `queuey-sync declare MODULE:APP`, or by starting"
+                        " a worker or a producer anew"
                     )
                 )
         return again

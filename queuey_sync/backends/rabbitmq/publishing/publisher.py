@@ -9,6 +9,7 @@ import functools
 import logging
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -24,6 +25,7 @@ from queuey_sync.backends.rabbitmq.publishing.outbox import Declares, Outbox
 from queuey_sync.backends.rabbitmq.topology import QueueDeclaration
 from queuey_sync.durations import format_duration
 from queuey_sync.errors import BackendError, BrokerUnavailable, QueueyError, ShutDown, Stopping
+from queuey_sync.observe.escaping import one_line
 from queuey_sync.retrying import sleep_until_stop, stop_when_stopping
 from queuey_sync.shutdown import Shutdown
 
@@ -31,6 +33,10 @@ log = logging.getLogger(__name__)
 
 _ABANDON_SECONDS = 3.0
 """How long `close` waits for the thread beyond the time limit of what is under way."""
+_HASTY_SECONDS = 1.0
+"""A connection that is lost sooner may have been lost over what it was to publish."""
+_LONGEST_PAUSE = 2.0
+"""Seconds between two dials."""
 
 _publishers: "WeakSet[Publisher]" = WeakSet()
 """Those that a forked child must make anew. Guarded by the interpreter lock: one call each."""
@@ -85,6 +91,8 @@ class Publisher:
         """Owner: the publisher thread."""
         self._connected_before = False
         """Owner: the publisher thread."""
+        self._hasty_ends = 0
+        """How many connections in a row were lost at once. Owner: the publisher thread."""
         self._trouble: str | None = None
         """Why there is no connection, after one failed. Written by the publisher thread."""
 
@@ -218,7 +226,10 @@ class Publisher:
             self._abandon_all(lambda: ShutDown("the rabbitmq backend is closed"))
             return
         self._connected_before = True
+        began = time.monotonic()
         link.serve()
+        hasty = time.monotonic() - began < _HASTY_SECONDS
+        self._hasty_ends = self._hasty_ends + 1 if hasty else 0
         self._let_go(link)
         self._trouble = link.fault
         self._declares.ask(self._outbox.lost())
@@ -227,14 +238,19 @@ class Publisher:
             self._crash(link.crash)
         elif self._has_work():
             log.warning(
-                "lost %s with publishes under way: %s", address(self._parameters), link.fault
+                "lost %s with publishes under way: %s",
+                address(self._parameters),
+                one_line(link.fault or ""),
             )
 
     def _redial(self) -> Link:
         """Dial until it succeeds, or nobody waits for it any more."""
+        if self._hasty_ends:
+            self._shutdown.watcher().sleep(min(0.2 * self._hasty_ends, _LONGEST_PAUSE))
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(DialFailed),
-            wait=tenacity.wait_exponential(multiplier=0.1, max=2) + tenacity.wait_random(0, 0.1),
+            wait=tenacity.wait_exponential(multiplier=0.1, max=_LONGEST_PAUSE)
+            + tenacity.wait_random(0, 0.1),
             stop=self._gives_up,
             sleep=sleep_until_stop(self._shutdown.watcher()),
             reraise=True,

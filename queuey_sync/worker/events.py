@@ -1,0 +1,101 @@
+"""What the thread in `Worker.run` hears of, and who tells it: one queue of small events.
+
+Putting one takes no lock, so a signal handler may; only `worker.py` takes them. Whoever wants to
+stop a worker holds a `WorkerHandle`.
+"""
+
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from queuey_sync.backends.base import Delivery
+from queuey_sync.errors import QueueyError
+from queuey_sync.worker.settle import Settler
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """A stop was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumptionEnded:
+    """The backend delivers no more."""
+
+    error: QueueyError
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerEnded:
+    """A runner is gone; an error ends the worker."""
+
+    error: BaseException | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """A delivery of this queue stays with this worker, for it could not be settled."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatchdogDied:
+    """No time limit holds any more."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """So many more slots are held by a handler over its time limit."""
+
+    change: int
+
+
+Event = StopRequested | ConsumptionEnded | RunnerEnded | Unsettled | WatchdogDied | Overdue
+
+
+class WorkerHandle:
+    """Stops a worker and tells how it does; valid before, during and after `Worker.run`."""
+
+    def __init__(self, events: "SimpleQueue[Event]", settler: Settler) -> None:
+        self._events = events
+        self._settler = settler
+        self._stopping = False
+        """Written by any thread, once, to True; needs no lock."""
+
+    def shutdown(self) -> None:
+        """Ask the worker to stop, and return at once.
+
+        Idempotent, and callable from any thread and from a signal handler: it takes no lock.
+        """
+        self._stopping = True
+        self._events.put(StopRequested())
+
+    def is_shutdown(self) -> bool:
+        """Whether `shutdown` was called."""
+        return self._stopping
+
+    def settle_failures(self) -> int:
+        """How many jobs ran without the broker hearing of it: each of them will run again.
+
+        Normally exactly zero, and worth an alert when it is not. Final when `Worker.run` has
+        returned.
+        """
+        return self._settler.failures
+
+
+class Listener:
+    """Hears from the backend's threads; see `queuey_sync.backends.base.Listener`."""
+
+    def __init__(self, events: "SimpleQueue[Event]", settler: Settler) -> None:
+        self._events = events
+        self._settler = settler
+
+    def ended(self, error: QueueyError) -> None:
+        """Pass it on."""
+        self._events.put(ConsumptionEnded(error))
+
+    def settle_failed(self, delivery: Delivery, error: Exception) -> None:
+        """Count it."""
+        self._settler.count_failure("ack", delivery.envelope, error)
