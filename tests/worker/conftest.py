@@ -1,5 +1,6 @@
 """The shop of the acceptance cases, on each backend and in each kind of pool."""
 
+import signal
 from collections.abc import Iterator
 from typing import Literal, cast
 
@@ -39,3 +40,11 @@ pool_bench = pytest.fixture(_bench, name="pool_bench", params=["memory-thread", 
 
 process_bench = pytest.fixture(_bench, name="process_bench", params=["memory-process"])
 """In child processes, in memory."""
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Python's own handler for SIGINT, which a shell ignores for what runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

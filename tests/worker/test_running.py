@@ -374,6 +374,7 @@ def test_a_runner_that_dies_ends_the_worker(
         worker.run()
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_a_ctrl_c_in_run_stops_gracefully_and_is_raised(memory_bench: Bench) -> None:
     """Without any signal handler of ours, an interrupt still settles what runs before it leaves."""
     bench = memory_bench
@@ -382,8 +383,6 @@ def test_a_ctrl_c_in_run_stops_gracefully_and_is_raised(memory_bench: Bench) -> 
     bench.producer.enqueue(bench.shop.Charge("ada"))
 
     main = threading.main_thread().ident or 0
-    # Whoever runs the tests in the background may have had SIGINT ignored.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def interrupt() -> None:
         eventually(lambda: gate.inside)
@@ -393,10 +392,7 @@ def test_a_ctrl_c_in_run_stops_gracefully_and_is_raised(memory_bench: Bench) -> 
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            worker.run()
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt):
+        worker.run()
     thread.join()
     assert [(1, "succeeded")] == bench.settled(bench.orders)
