@@ -19,7 +19,7 @@ from queuey_sync.app import Queuey
 from queuey_sync.cli.exits import Exit
 from queuey_sync.cli.reporting import show_traceback, without_passwords
 from queuey_sync.cli.signals import Signals
-from queuey_sync.pools.invoke import describe
+from queuey_sync.observe.escaping import describe
 
 
 class BadApp(click.ClickException):

@@ -18,7 +18,7 @@ from queuey_sync.cli.reporting import say, show, show_traceback, without_passwor
 from queuey_sync.cli.signals import Signals
 from queuey_sync.cli.worker import worker
 from queuey_sync.errors import ConsumerStopped, QueueyError
-from queuey_sync.pools.invoke import describe
+from queuey_sync.observe.escaping import describe
 
 
 def _show_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - as click calls it

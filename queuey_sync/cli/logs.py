@@ -7,7 +7,7 @@ import logging
 import os
 from fcntl import LOCK_EX, LOCK_UN, flock
 from pathlib import Path
-from typing import TextIO
+from typing import IO, TextIO
 
 from queuey_sync.observe.logs import JobLogFilter
 
@@ -38,22 +38,24 @@ class JobFormatter(logging.Formatter):
         return f"{line} [{' '.join(f'{key}={value}' for key, value in fields)}]"
 
 
-class SharedStream(logging.StreamHandler[TextIO]):
+class LineStream(logging.StreamHandler[TextIO]):
     """Writes to standard error, which several processes may share without tearing a line.
 
     Longer writes to a pipe are cut into pieces by the system. A lock of the system's goes with its
     process, even one that is killed.
-
-    Args:
-        lock: A file that all of them can open.
     """
 
-    def __init__(self, lock: str) -> None:
-        super().__init__()
+    _lock: IO[bytes] | None = None
+
+    def share(self, lock: str) -> None:
+        """Write only while holding the lock of this file, which the other processes hold too."""
         self._lock = Path(lock).open("rb")  # noqa: SIM115 - held as long as the handler is
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record whole."""
+        if self._lock is None:
+            super().emit(record)
+            return
         flock(self._lock, LOCK_EX)
         try:
             super().emit(record)
@@ -61,9 +63,16 @@ class SharedStream(logging.StreamHandler[TextIO]):
             flock(self._lock, LOCK_UN)
 
 
-def new_lock() -> str:
-    """A file in memory for `SharedStream`, which lives as long as this process."""
-    return f"/proc/{os.getpid()}/fd/{os.memfd_create('queuey-sync-log')}"
+def share_log() -> str:
+    """Share standard error with child processes; returns the lock to set up their logs with.
+
+    It is a file in memory, which lives as long as this process.
+    """
+    lock = f"/proc/{os.getpid()}/fd/{os.memfd_create('queuey-sync-log')}"
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, LineStream):
+            handler.share(lock)
+    return lock
 
 
 def set_up_logging(level: str | None, lock: str | None = None) -> None:
@@ -72,7 +81,7 @@ def set_up_logging(level: str | None, lock: str | None = None) -> None:
     Args:
         level: For this library's records in any case, and for all others if the set-up is ours.
             None leaves the level that the app gave this library's, and else is `DEFAULT_LEVEL`.
-        lock: For processes that share standard error; see `SharedStream`.
+        lock: What `share_log` returned in the process that shares its standard error with this one.
     """
     ours = logging.getLogger("queuey_sync")
     if level is not None or ours.level == logging.NOTSET:
@@ -80,7 +89,9 @@ def set_up_logging(level: str | None, lock: str | None = None) -> None:
     root = logging.getLogger()
     if root.handlers:
         return
-    handler = logging.StreamHandler() if lock is None else SharedStream(lock)
+    handler = LineStream()
+    if lock is not None:
+        handler.share(lock)
     handler.setFormatter(JobFormatter())
     handler.addFilter(JobLogFilter())
     root.addHandler(handler)

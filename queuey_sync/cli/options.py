@@ -14,16 +14,13 @@ import click
 
 from queuey_sync.app import Queuey
 from queuey_sync.cli.app_loading import load_app
-from queuey_sync.cli.logs import DEFAULT_LEVEL, LEVELS, new_lock, set_up_logging
+from queuey_sync.cli.logs import DEFAULT_LEVEL, LEVELS, set_up_logging
 from queuey_sync.cli.reporting import show
 from queuey_sync.cli.signals import Signals
 from queuey_sync.durations import parse_duration
 from queuey_sync.errors import ConfigurationError
 
 Command = Callable[..., None]
-
-CHILD_LOGGING = "queuey_sync.child_logging"
-"""Where a command's context has what sets up the log of a child process as its own."""
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kmgt])i?b", re.IGNORECASE)
 """As memory is counted everywhere: 1 kB is 1024 bytes."""
@@ -112,10 +109,7 @@ def takes_app(command: Command) -> Command:
         signals: Signals, reference: str, url: str | None, log_level: str | None, **rest: object
     ) -> None:
         app = load_app(reference, signals)
-        context = click.get_current_context()
-        lock = new_lock() if context.params.get("pool") == "process" else None
-        context.meta[CHILD_LOGGING] = functools.partial(set_up_logging, log_level, lock)
-        set_up_logging(log_level, lock)
+        set_up_logging(log_level)
         _choose_broker(app, url)
         command(app=app, **rest)
 

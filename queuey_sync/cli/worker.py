@@ -1,19 +1,14 @@
 """``queuey-sync worker``: run an app's jobs until a signal stops it."""
 
 from datetime import timedelta
+from functools import partial
 from typing import Any, Literal
 
 import click
 
 from queuey_sync.app import Queuey
-from queuey_sync.cli.options import (
-    CHILD_LOGGING,
-    help_option,
-    option,
-    takes_app,
-    to_size,
-    to_time_limit,
-)
+from queuey_sync.cli.logs import set_up_logging, share_log
+from queuey_sync.cli.options import help_option, option, takes_app, to_size, to_time_limit
 from queuey_sync.cli.signals import Signals
 from queuey_sync.pools.processes import ProcessPool
 from queuey_sync.queues import QueueSet
@@ -132,7 +127,8 @@ def choose_pool(
     """
     given = {name: value for name, value in child_options.items() if value is not None}
     if pool == "process":
-        return ProcessPool(**given, initializer=click.get_current_context().meta[CHILD_LOGGING])
+        level = click.get_current_context().params["log_level"]
+        return ProcessPool(**given, initializer=partial(set_up_logging, level, share_log()))
     for name in given:
         raise click.UsageError(f"--{name.replace('_', '-')}: it needs --pool process")
     return pool

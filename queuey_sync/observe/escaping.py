@@ -36,7 +36,7 @@ def traceback_lines(trace: BaseException | str) -> str:
 
     Where it is too long the middle is left out: where it began and what it ended with say most.
     """
-    text = (trace if isinstance(trace, str) else _traceback_of(trace)).rstrip()
+    text = (trace if isinstance(trace, str) else traceback_of(trace)).rstrip()
     if len(text) <= LONGEST_TRACEBACK:
         parts = [text] if text else []
     else:
@@ -45,6 +45,28 @@ def traceback_lines(trace: BaseException | str) -> str:
         parts = [text[:half], left_out, text[-half:]]
     lines = "".join("\n" + "\n".join(map(_escaped, part.split("\n"))) for part in parts)
     return lines if len(lines) <= 2 * LONGEST_TRACEBACK else lines[: 2 * LONGEST_TRACEBACK] + "…"
+
+
+def describe(error: object) -> str:
+    """Type and text of an error, also of one whose text cannot be made.
+
+    >>> describe(ValueError("boom")), describe(KeyError())
+    ('ValueError: boom', 'KeyError')
+    """
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except BaseException as fault:  # noqa: BLE001 - an error's __str__ may be anybody's code
+        return f"{name} (its text cannot be made: {type(fault).__name__})"
+    return f"{name}: {text}" if text else name
+
+
+def traceback_of(error: BaseException) -> str:
+    """The traceback of an error, also of one whose text cannot be made."""
+    try:
+        return "".join(traceback.format_exception(error))
+    except BaseException:  # noqa: BLE001 - it calls the __str__ of every error in the chain
+        return "".join(traceback.format_tb(error.__traceback__))
 
 
 def _escaped(text: str) -> str:
@@ -58,12 +80,5 @@ def _escaped(text: str) -> str:
 def _text_of(error: object) -> str:
     try:
         return str(error)
-    except BaseException as fault:  # noqa: BLE001 - an error's __str__ may be anybody's code
-        return f"{type(error).__name__} (its text cannot be made: {type(fault).__name__})"
-
-
-def _traceback_of(error: BaseException) -> str:
-    try:
-        return "".join(traceback.format_exception(error))
-    except BaseException:  # noqa: BLE001 - it calls the __str__ of every error in the chain
-        return "".join(traceback.format_tb(error.__traceback__))
+    except BaseException:  # noqa: BLE001 - an error's __str__ may be anybody's code
+        return describe(error)

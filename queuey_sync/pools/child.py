@@ -19,14 +19,15 @@ from datetime import timedelta
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, NamedTuple
 
 from queuey_sync.context import JobContext
 from queuey_sync.errors import SoftTimeout, StartError
 from queuey_sync.handlers import Handler, Handlers
+from queuey_sync.observe.escaping import describe
 from queuey_sync.pools.base import NEVER, Attempt, Kind, Result
-from queuey_sync.pools.invoke import describe, invoke, run_on_start
+from queuey_sync.pools.invoke import invoke, run_on_start
 from queuey_sync.pools.signals import outlive_group_signals
 from queuey_sync.shutdown import Shutdown
 
@@ -141,12 +142,7 @@ class _Alarm(AbstractContextManager[None]):
         signal.signal(signal.SIGALRM, self._ring)
         signal.setitimer(signal.ITIMER_REAL, self._seconds)
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         self._armed = False
         signal.setitimer(signal.ITIMER_REAL, 0)
 

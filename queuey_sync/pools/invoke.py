@@ -6,7 +6,6 @@ has `contextvars` of its own, so nothing that one job sets is seen by the next.
 
 import contextvars
 import inspect
-import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -24,6 +23,7 @@ from queuey_sync.errors import (
     Stopping,
 )
 from queuey_sync.handlers import Around, Handlers
+from queuey_sync.observe.escaping import describe, traceback_of
 from queuey_sync.pools.base import STOPPED, SUCCEEDED, Attempt, Kind, Result, timed_out
 from queuey_sync.retry import RetryPolicy
 
@@ -107,7 +107,7 @@ def _classify(error: BaseException, policy: RetryPolicy | None, *, stopping: boo
         kind=Kind.RETRYABLE,
         reason=f"handler panicked: {describe(error)}",
         policy=policy,
-        traceback=_traceback(error),
+        traceback=traceback_of(error),
     )
 
 
@@ -119,29 +119,8 @@ def _job_error(error: JobError, policy: RetryPolicy | None) -> Result:
             kind = Kind.FATAL
         case _:
             kind = Kind.RETRYABLE
-    trace = _traceback(error) if error.__cause__ is not None else ""
+    trace = traceback_of(error) if error.__cause__ is not None else ""
     reason = getattr(error, "reason", None)
     if reason is None:  # a subclass that never called the constructor of its base
         reason = describe(error)
     return Result(kind=kind, reason=reason, policy=policy, traceback=trace)
-
-
-def describe(error: BaseException) -> str:
-    """Type and text of an error, also of one whose text cannot be made.
-
-    >>> describe(ValueError("boom")), describe(KeyError())
-    ('ValueError: boom', 'KeyError')
-    """
-    name = type(error).__name__
-    try:
-        text = str(error)
-    except BaseException as fault:  # noqa: BLE001 - an error's __str__ is user code
-        return f"{name} (its text cannot be made: {type(fault).__name__})"
-    return f"{name}: {text}" if text else name
-
-
-def _traceback(error: BaseException) -> str:
-    try:
-        return "".join(traceback.format_exception(error))
-    except BaseException:  # noqa: BLE001 - it calls the __str__ of every error in the chain
-        return "".join(traceback.format_tb(error.__traceback__))

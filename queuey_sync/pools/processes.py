@@ -27,9 +27,9 @@ from typing import Any, Literal, cast
 from queuey_sync.context import JobContext
 from queuey_sync.errors import ConfigurationError, StartError
 from queuey_sync.handlers import Handlers
+from queuey_sync.observe.escaping import describe
 from queuey_sync.pools import child
 from queuey_sync.pools.base import STOPPED, Attempt, Kind, Result, timed_out
-from queuey_sync.pools.invoke import describe
 from queuey_sync.pools.sendable import check_handlers, check_sendable
 from queuey_sync.pools.signals import group_signals_held
 from queuey_sync.retry import check_integer

@@ -9,7 +9,7 @@ from typing import Any
 
 from queuey_sync.errors import ConfigurationError
 from queuey_sync.handlers import Handlers
-from queuey_sync.pools.invoke import describe
+from queuey_sync.observe.escaping import describe
 
 
 def check_handlers(handlers: Handlers[Any]) -> list[str]:

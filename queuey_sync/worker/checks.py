@@ -23,9 +23,6 @@ class Limits(NamedTuple):
     soft: timedelta | None
 
 
-NO_LIMITS = Limits(None, None)
-
-
 def choose_pool(pool: Literal["thread", "process"] | ProcessPool) -> PoolFactory:
     """What makes the pool that was asked for."""
     if isinstance(pool, ProcessPool):

@@ -22,7 +22,7 @@ from queuey_sync.observe.escaping import traceback_lines
 from queuey_sync.pools.base import NEVER, Attempt, Kind, Pool, Result, Slot, timed_out
 from queuey_sync.retry import RetryPolicy
 from queuey_sync.shutdown import Watcher
-from queuey_sync.worker.checks import NO_LIMITS, Limits
+from queuey_sync.worker.checks import Limits
 from queuey_sync.worker.outcome import decide
 from queuey_sync.worker.settle import Settler
 from queuey_sync.worker.watchdog import Watchdog
@@ -174,7 +174,7 @@ class Slots:
         return self._watchdog.run(slot, attempt, limit, settle)
 
     def _attempt(self, handler: Handler, envelope: Envelope, policy: RetryPolicy) -> Attempt:
-        limit, soft = self._work.limits.get(envelope.job_type, NO_LIMITS)
+        limit, soft = self._work.limits[envelope.job_type]
         context = JobContext(
             job_id=envelope.job_id,
             job_type=handler.job_type.name,

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
-from types import TracebackType
 
 from queuey_sync.errors import Interrupt, JobTimedOut, SoftTimeout
 from queuey_sync.pools.base import Attempt, Result, Slot
@@ -155,12 +154,7 @@ class _SoftLimit(AbstractContextManager[None]):
         self._alarm = _Alarm(self._limit, SoftTimeout)
         self._alarms.add(self._alarm)
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_raised: object) -> None:
         if self._alarm.claim():
             self._alarms.discard(self._alarm)
             return

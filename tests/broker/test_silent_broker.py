@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,16 +27,11 @@ def test_a_stop_while_the_broker_is_silent(
     """`run` ends within seconds, and reports no success for a job that the broker still has."""
     started, release = threading.Event(), threading.Event()
     ended: list[QueueyError | None] = []
-
-    def charge(job: Any, ctx: JobContext) -> None:
-        started.set()
-        release.wait(10)
-
     adapter = RabbitMQAdapter(broker.url, fresh_queue)
     with Proxy(broker.url) as proxy:
         adapter.backend = backend = RabbitMQBackend(proxy.url, publish_timeout="1s")
         bench = Bench(adapter, fresh_queue.prefix)
-        worker = bench.worker({bench.shop.Charge: charge})
+        worker = bench.worker({bench.shop.Charge: _until(started, release)})
         thread = _start(worker, ended)
         try:
             bench.producer.enqueue(bench.shop.Charge("ada"))
@@ -99,14 +94,9 @@ def test_a_settlement_is_worth_a_longer_wait(
     """A broker that freezes for less than 5 s during a stop still gets the last acknowledgement."""
     started, release = threading.Event(), threading.Event()
     ended: list[QueueyError | None] = []
-
-    def charge(job: Any, ctx: JobContext) -> None:
-        started.set()
-        release.wait(10)
-
     adapter = RabbitMQAdapter(private_broker.url, fresh_queue)
     bench = Bench(adapter, fresh_queue.prefix)
-    worker = bench.worker({bench.shop.Charge: charge})
+    worker = bench.worker({bench.shop.Charge: _until(started, release)})
     thread = _start(worker, ended)
     bench.producer.enqueue(bench.shop.Charge("ada"))
     assert started.wait(10)
@@ -120,6 +110,16 @@ def test_a_settlement_is_worth_a_longer_wait(
     left = adapter.ready(bench.orders)
     adapter.close()
     assert (ended, left, worker.handle().settle_failures()) == ([None], 0, 0)
+
+
+def _until(started: threading.Event, release: threading.Event) -> Callable[[Any, JobContext], None]:
+    """A handler that says that it runs, and goes on until it is released."""
+
+    def handle(job: Any, ctx: JobContext) -> None:
+        started.set()
+        release.wait(10)
+
+    return handle
 
 
 def _start(worker: Worker[Any], ended: list[QueueyError | None]) -> threading.Thread:
