@@ -84,9 +84,12 @@ class JobType:
 
         Raises:
             SerializationError: A field is missing or of another type, or the class refused a value.
+            MemoryError: There is too little for it now.
         """
         try:
             return self._from_json(payload)
+        except MemoryError:
+            raise
         except Exception as error:  # whatever __post_init__ raises, and RecursionError
             raise SerializationError(str(error) or type(error).__name__) from error
 

@@ -1,7 +1,7 @@
 """The child's side of the process pool: get ready once, then run one attempt after the other.
 
-The executor calls it in the main thread of a child process. Nothing but plain values leaves it. It
-knows no broker and no worker; the parent's side is `processes.py`.
+`serve` is the main thread of a child process. Nothing but plain values leaves it. It knows no
+broker and no worker; the parent's side is `processes.py`.
 """
 
 import ctypes
@@ -9,6 +9,7 @@ import os
 import pickle
 import resource
 import signal
+import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from queuey_sync.handlers import Handler, Handlers
 from queuey_sync.observe.escaping import describe
 from queuey_sync.pools.base import NEVER, Attempt, Kind, Result
 from queuey_sync.pools.invoke import invoke, run_on_start
+from queuey_sync.pools.link import ChildEnd
 from queuey_sync.pools.signals import outlive_group_signals
 from queuey_sync.shutdown import Shutdown
 
@@ -59,6 +61,20 @@ class Order:
     soft_limit: timedelta | None
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of an order."""
+
+    result: Result
+    resident: int
+    """Bytes of memory in use after it, where that is wanted."""
+
+
+def no_result(error: BaseException) -> Result:
+    """What an attempt came to whose result could not cross."""
+    return Result(kind=Kind.RETRYABLE, reason=f"handler panicked: no result: {describe(error)}")
+
+
 class _Child:
     """This process, as a child. Owner: its main thread."""
 
@@ -74,7 +90,8 @@ class _Child:
             setup.initializer()
         run_on_start(handlers)
 
-    def run(self, order: Order) -> tuple[Result, int]:
+    def run(self, order: Order) -> bytes:
+        """Run one attempt; returns its `Answer`, pickled."""
         self._begun.value = order.number
         limit = order.soft_limit
         attempt = Attempt(
@@ -87,24 +104,34 @@ class _Child:
         result = invoke(attempt, self._arounds)
         if os.getpid() != self._pid:  # the handler forked: its copy must not answer for the child
             os._exit(0 if result.kind is Kind.SUCCEEDED else 1)
-        return result, _memory().resident if self._reports_memory else 0
+        resident = _memory().resident if self._reports_memory else 0
+        try:
+            return pickle.dumps(Answer(result, resident))
+        except BaseException as error:  # noqa: BLE001 - too large, or a policy that cannot be sent
+            return pickle.dumps(Answer(no_result(error), resident))
 
 
-_child: _Child | None = None
-"""Set once, by `start`. Owner: the main thread."""
-_error = ""
-"""Why there is no child, written by `start`."""
-
-
-def start(setup: Setup, begun: c_ulonglong, news: Connection) -> None:
-    """Become a child: the executor's initializer. What goes wrong is kept for `hello`.
+def serve(far: socket.socket, setup: Setup, begun: c_ulonglong, news: Connection) -> None:
+    """Say what is wrong with this child, if anything is, and run what comes until nothing does.
 
     Args:
+        far: The line to the runner.
         setup: What to begin with.
         begun: Where the parent reads which attempt was begun, when this process has died.
         news: Its end says that the worker is stopping.
     """
-    global _child, _error  # noqa: PLW0603 - a process is one child
+    end = ChildEnd(far)
+    child = _start(setup, begun, news)
+    if isinstance(child, str):
+        end.send(pickle.dumps(child))
+        return
+    end.send(pickle.dumps(""))
+    with suppress(EOFError):
+        while True:
+            end.send(child.run(end.receive()))
+
+
+def _start(setup: Setup, begun: c_ulonglong, news: Connection) -> _Child | str:
     os.setpgid(0, 0)
     outlive_group_signals()
     stopping = Shutdown()
@@ -112,22 +139,11 @@ def start(setup: Setup, begun: c_ulonglong, news: Connection) -> None:
     try:
         if setup.memory_limit is not None:
             _limit_memory(setup.memory_limit)
-        _child = _Child(setup, begun, stopping)
+        return _Child(setup, begun, stopping)
     except StartError as error:
-        _error = str(error)
+        return str(error)
     except BaseException as error:  # noqa: BLE001 - whatever the app's import or set-up raises
-        _error = describe(error)
-
-
-def hello() -> str:
-    """Why this child cannot run anything; empty when it can."""
-    return _error
-
-
-def run(order: Order) -> tuple[Result, int]:
-    """Run one attempt; returns its result, and the memory in use in bytes, if that is wanted."""
-    assert _child is not None  # noqa: S101 - the parent sends nothing after a bad hello
-    return _child.run(order)
+        return describe(error)
 
 
 class _Alarm(AbstractContextManager[None]):

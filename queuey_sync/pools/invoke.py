@@ -52,6 +52,8 @@ def _invoke(attempt: Attempt, arounds: Sequence[Around]) -> Result:
         job = attempt.handler.job_type.decode(attempt.payload)
     except SerializationError as error:
         return Result(kind=Kind.UNDECODABLE, reason=f"decode error: {error}")
+    except MemoryError as error:  # no fault of the payload
+        return _classify(error, None, stopping=False)
     policy = None
     context = attempt.context
     try:

@@ -1,8 +1,8 @@
 """The process pool: each slot has a child of its own, which may crash, leak or hang alone.
 
-A slot's runner submits to its own single-process executor and waits, with the time limit. A shared
-executor would fail every running job when one child dies. `ProcessPool` is what users give as
-``pool=``; the child's side is `child.py`, and what the forkserver imports is `preload.py`.
+A slot's runner sends an attempt to its own child and waits, no longer than the time limit.
+`ProcessPool` is what users give as ``pool=``; the child's side is `child.py`, what lies between is
+`link.py`, and what the forkserver imports is `preload.py`.
 """
 
 import json
@@ -12,16 +12,14 @@ import os
 import pickle
 import random
 import signal
+import socket
 import sys
 import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.context import BaseContext
-from multiprocessing.process import BaseProcess
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any, Literal, cast
 
 from queuey_sync.context import JobContext
@@ -30,6 +28,7 @@ from queuey_sync.handlers import Handlers
 from queuey_sync.observe.escaping import describe
 from queuey_sync.pools import child
 from queuey_sync.pools.base import STOPPED, Attempt, Kind, Result, timed_out
+from queuey_sync.pools.link import ChildGone, Link
 from queuey_sync.pools.sendable import check_handlers, check_sendable
 from queuey_sync.pools.signals import group_signals_held
 from queuey_sync.retry import check_integer
@@ -43,6 +42,12 @@ _CLOSE_LIMIT = 5.0
 """Seconds that a child may take to leave by itself."""
 _JITTER = 0.2
 """Children are recycled up to this part early, so that they do not all go at once."""
+_LOOK = 0.1
+"""Seconds between two looks at a child that is to end."""
+_Context = ForkServerContext | SpawnContext
+_multiprocessing = threading.Lock()
+"""Held to start a child and to read an exit code: each start reads those of all other children, and
+of two threads that read the same one at the same time, one is told something wrong."""
 _PLAIN_FIELDS = tuple(name for name in JobContext.__struct_fields__ if name != "watcher")
 
 
@@ -108,7 +113,8 @@ class Children:
 
     def __init__(self, options: ProcessPool, handlers: Handlers[Any]) -> None:
         self._options = options
-        self._context: BaseContext = multiprocessing.get_context(options.start_method)
+        context = multiprocessing.get_context(options.start_method)
+        self._context = cast("_Context", context)
         self._modules = check_handlers(handlers)
         self._setup = child.Setup(
             handlers=pickle.dumps(handlers),
@@ -160,7 +166,7 @@ class Children:
 class ChildSlot:
     """One slot and its child. Its runner's thread owns it, but for `stop` and `abandon`."""
 
-    def __init__(self, options: ProcessPool, context: BaseContext, setup: child.Setup) -> None:
+    def __init__(self, options: ProcessPool, context: _Context, setup: child.Setup) -> None:
         self._options = options
         self._context = context
         self._setup = setup
@@ -213,7 +219,7 @@ class ChildSlot:
         error: str | None
         try:
             error = live.start()
-        except BrokenProcessPool:
+        except ChildGone:
             error = None
         except (OSError, EOFError, RuntimeError) as fault:
             error = describe(fault)
@@ -260,9 +266,9 @@ class _Died(Exception):
 
 
 class _Live:
-    """One child process in its executor, from start to end. Owner: the slot's runner."""
+    """One child process, from start to end. Owner: the slot's runner."""
 
-    def __init__(self, options: ProcessPool, context: BaseContext, setup: child.Setup) -> None:
+    def __init__(self, options: ProcessPool, context: _Context, setup: child.Setup) -> None:
         self._max_memory = options.max_memory_per_child
         self._max_jobs = options.max_jobs_per_child
         if self._max_jobs is not None:
@@ -272,29 +278,29 @@ class _Live:
         self._begun = context.RawValue("Q", 0)
         """Written by the child, read here when it has died."""
         self._news_for_child, self._news = context.Pipe(duplex=False)
-        self._spawned = _Spawned(context)
+        self._near, self._far = socket.socketpair()
+        arguments = (self._far, setup, self._begun, self._news_for_child)
+        self._process = context.Process(target=child.serve, args=arguments)
+        self._link: Link | None = None
         self.started = False
         """Guarded by the slot's lock."""
-        self._executor = ProcessPoolExecutor(
-            max_workers=1,
-            mp_context=cast("BaseContext", self._spawned),
-            initializer=child.start,
-            initargs=(setup, self._begun, self._news_for_child),
-        )
 
     def start(self) -> str:
-        """Start it, and return what it says is wrong with it."""
-        with group_signals_held():
-            hello = self._executor.submit(child.hello)
+        """Start it, and return what it says is wrong with it; raises `ChildGone`."""
+        with group_signals_held(), _multiprocessing:
+            self._process.start()
         if self._news.closed:  # a stop came before there was a process to kill
             self.kill()
-        error = hello.result()
-        os.environ.pop(PRELOAD_VARIABLE, None)  # the forkserver has read it by now
+        self._far.close()
         self._news_for_child.close()
+        self._link = Link(self._near, self._process.sentinel, self._alive)
+        error: str = pickle.loads(self._link.receive(None))  # noqa: S301 - our child wrote it
+        os.environ.pop(PRELOAD_VARIABLE, None)  # the forkserver has read it by now
         return error
 
     def run(self, attempt: Attempt) -> Result:
         """Run one attempt; raises `_Died`."""
+        assert self._link is not None  # noqa: S101 - it has been started
         number = self._jobs = self._jobs + 1
         order = child.Order(
             number,
@@ -304,28 +310,20 @@ class _Live:
             attempt.soft_limit,
         )
         try:
-            result, memory = self._await(self._executor.submit(child.run, order), attempt)
-        except BrokenProcessPool:
+            self._link.send(order, attempt.context.deadline)
+            message = self._link.receive(attempt.context.deadline)
+        except ChildGone:
             raise _Died(begun=self._begun.value == number) from None
-        except _Died:
-            raise
-        except BaseException as error:  # noqa: BLE001 - the result did not cross: too large, for one
-            return Result(
-                kind=Kind.RETRYABLE, reason=f"handler panicked: no result: {describe(error)}"
-            )
-        self.worn_out = self._jobs == self._max_jobs or (
-            self._max_memory is not None and memory > self._max_memory
-        )
-        return result
-
-    def _await(self, future: "Future[tuple[Result, int]]", attempt: Attempt) -> tuple[Result, int]:
-        deadline = attempt.context.deadline
-        try:
-            return future.result(None if deadline is None else max(deadline - time.monotonic(), 0))
         except TimeoutError:
-            if future.done():
-                return future.result()
-        raise _Died(begun=True, timed_out=True)
+            raise _Died(begun=True, timed_out=True) from None
+        self.worn_out = self._jobs == self._max_jobs
+        try:
+            answer: child.Answer = pickle.loads(message)  # noqa: S301 - our child wrote it
+        except BaseException as error:  # noqa: BLE001 - a policy of the job's own may do anything
+            return child.no_result(error)
+        if self._max_memory is not None and answer.resident > self._max_memory:
+            self.worn_out = True
+        return answer.result
 
     def stop(self) -> None:
         """Tell the child of the stop; from any thread."""
@@ -335,27 +333,15 @@ class _Live:
 
     def kill(self) -> None:
         """Kill the child and its process group; from any thread."""
-        process = self._spawned.process
-        if process is not None and process.pid is not None:
+        if self._process.pid is not None:
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.kill()
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.kill()
 
     def end(self) -> str:
         """End the child with all that it started, if it is not dead yet, and say how it died."""
-        # The executor asks it with SIGTERM, which it outlives, and then waits for its end.
         self.kill()
         return self._let_go()
-
-    def _let_go(self) -> str:
-        self._executor.shutdown(wait=True)
-        self._news.close()
-        self._news_for_child.close()
-        process = self._spawned.process
-        code = None if process is None else process.exitcode
-        if code is None:
-            return "exit code unknown"
-        return f"signal {-code}" if code < 0 else f"exit code {code}"
 
     def close(self) -> None:
         """Let the child leave; one that does not is killed."""
@@ -364,19 +350,23 @@ class _Live:
         self._let_go()
         killer.cancel()
 
+    def _let_go(self) -> str:
+        for one in (self._near, self._far, self._news, self._news_for_child):
+            one.close()
+        if self._process.pid is None:
+            return "exit code unknown"
+        while (code := self._exit_code()) is None:
+            wait([self._process.sentinel], timeout=_LOOK)
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
 
-class _Spawned:
-    """A multiprocessing context that remembers the one process that an executor starts with it."""
+    def _exit_code(self) -> int | None:
+        with _multiprocessing:
+            return self._process.exitcode
 
-    def __init__(self, context: BaseContext) -> None:
-        self._context = context
-        self.process: BaseProcess | None = None
-        """Written by the runner, when it starts the child."""
-
-    def Process(self, **arguments: object) -> BaseProcess:  # noqa: N802 - multiprocessing's
-        process: BaseProcess = cast("Any", self._context).Process(**arguments)
-        self.process = process
-        return process
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the context has
-        return getattr(self._context, name)
+    def _alive(self) -> bool:
+        if not _multiprocessing.acquire(blocking=False):
+            return True  # as far as can be seen now
+        try:
+            return self._process.is_alive()
+        finally:
+            _multiprocessing.release()

@@ -159,10 +159,10 @@ def _sockets(_job: Any) -> dict[str, list[str]]:
 
 def _write_to_every_pipe(_job: Any) -> None:
     """Send the parent what is no result."""
-    for descriptor in _open_files("pipe"):
+    for descriptor in (*_open_files("pipe"), *_open_files("socket")):
         if descriptor != resource_tracker.getfd():
             with contextlib.suppress(OSError):
-                os.write(descriptor, b"\0\0\0\4junk")
+                os.write(descriptor, b"\0" * 7 + b"\10" + b"junkjunk")
     time.sleep(1000)
 
 
@@ -182,8 +182,8 @@ def _close_everything(_job: Any) -> None:
     os.closerange(3, 4096)
 
 
-def _close_the_pipes(_job: Any) -> None:
-    for descriptor in _open_files("pipe"):
+def _close_the_line(_job: Any) -> None:
+    for descriptor in _open_files("socket"):
         os.close(descriptor)
 
 
@@ -243,7 +243,7 @@ _ACTIONS: dict[str, Callable[[Any], object]] = {
     "fork": _fork,
     "fork and exit": _fork_and_exit,
     "close all": _close_everything,
-    "close pipes": _close_the_pipes,
+    "close the line": _close_the_line,
     "leave group": _leave_group,
     "new session": _new_session,
     "nest": _nest,

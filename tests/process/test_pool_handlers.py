@@ -27,7 +27,7 @@ def _dead(family: Family) -> list[str]:
     return list(family.marks("left")[0]["dead"])
 
 
-@pytest.mark.parametrize("action", ["close all", "close pipes"])
+@pytest.mark.parametrize("action", ["close all", "close the line"])
 @each_start_method
 def test_a_handler_that_closes_its_childs_files(
     start: Start, action: str, start_method: str
@@ -43,7 +43,7 @@ def test_a_handler_that_closes_its_childs_files(
 
 
 @each_start_method
-def test_a_handler_that_writes_into_the_childs_pipes(start: Start, start_method: str) -> None:
+def test_a_handler_that_writes_into_the_childs_line(start: Start, start_method: str) -> None:
     """What comes back is no result: the child is ended, and the attempt failed."""
     family = _run(start, "junk", pool={"start_method": start_method})
     family.awaits(2, "start", what="junk")
@@ -124,12 +124,26 @@ def test_what_a_handler_started_ends_with_a_failed_child(start: Start, action: s
 @each_start_method
 def test_a_job_that_does_not_fit_into_its_child(start: Start, start_method: str) -> None:
     """A child that dies of the job before it runs it: a failed attempt, not a loop of children."""
-    jobs: list[dict[str, object]] = [*each("good", padding=200_000_000), *each("good")]
-    pool = {"start_method": start_method, "child_memory_limit": 500_000_000}
+    jobs: list[dict[str, object]] = [*each("good", padding=300_000_000), *each("good")]
+    pool = {"start_method": start_method, "child_memory_limit": 350_000_000}
     family = start(program(jobs, pool=pool))
     family.awaits(5, "child")  # two for each of the two attempts, and one for the good job
     family.awaits(1, "end")
     assert 0 == family.stop()
     assert [f"{_PANIC} (exit code 1)"] == _dead(family)
     assert 5 == len(family.marks("child"))
+    eventually(family.is_gone, 5)
+
+
+@each_start_method
+def test_a_job_that_its_child_can_take_but_not_decode(start: Start, start_method: str) -> None:
+    """Too little memory is no fault of the payload: a failed attempt, and the child goes on."""
+    jobs: list[dict[str, object]] = [*each("good", padding=200_000_000), *each("good")]
+    pool = {"start_method": start_method, "child_memory_limit": 500_000_000}
+    family = start(program(jobs, pool=pool))
+    family.awaits(1, "end")
+    eventually(lambda: "dead-lettered" in family.log(), 20)
+    assert 0 == family.stop()
+    assert [f"{_GIVEN_UP} handler panicked: MemoryError"] == _dead(family)
+    assert 1 == len(family.marks("child"))
     eventually(family.is_gone, 5)
