@@ -15,8 +15,8 @@ def main() -> NoReturn:
     signals = Signals(stop_is_success=sys.argv[1:2] == ["worker"])
     signals.listen()
     # Only now: these imports take ten times as long as all that came before them.
-    from queuey_sync.cli.commands import run  # noqa: PLC0415
     from queuey_sync.cli.exits import leave  # noqa: PLC0415
+    from queuey_sync.cli.main import run  # noqa: PLC0415
     from queuey_sync.cli.reporting import never_fail_on_stderr  # noqa: PLC0415
 
     never_fail_on_stderr()

@@ -1,1 +1,1 @@
-"""The command line, one module a command; `commands.py` puts them together and reports errors."""
+"""The command line: each command in `commands/`, put together in `main.py`, which reports errors."""

@@ -7,8 +7,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from queuey_sync.cli.commands import commands
 from queuey_sync.cli.exits import Exit
+from queuey_sync.cli.main import commands
 
 _REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "command-line.md"
 _NAMES = sorted(commands.commands)

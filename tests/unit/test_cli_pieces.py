@@ -8,11 +8,11 @@ import click
 import pytest
 
 from queuey_sync import Job, QueueSet, queue
-from queuey_sync.cli.enqueue import find_job_type
+from queuey_sync.cli.commands.enqueue import find_job_type
+from queuey_sync.cli.commands.worker import select_queues
 from queuey_sync.cli.exits import Exit, exit_for
 from queuey_sync.cli.logs import set_up_logging
 from queuey_sync.cli.reporting import without_passwords
-from queuey_sync.cli.worker import select_queues
 from queuey_sync.errors import (
     BackendError,
     BrokerUnavailable,

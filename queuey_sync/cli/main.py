@@ -1,6 +1,6 @@
 """The commands together, and what becomes of their errors: one line, and an exit code.
 
-Each command is in the module of its name; `exits.py` has the codes, `signals.py` what signals do.
+Each command is in `commands/`, in the module of its name; `exits.py` has the codes, `signals.py` what signals do.
 """
 
 import importlib.metadata
@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import click
 
-from queuey_sync.cli.declare import declare
-from queuey_sync.cli.enqueue import enqueue
+from queuey_sync.cli.commands.declare import declare
+from queuey_sync.cli.commands.enqueue import enqueue
+from queuey_sync.cli.commands.worker import worker
 from queuey_sync.cli.exits import Exit, exit_for
 from queuey_sync.cli.options import help_option
 from queuey_sync.cli.reporting import say, show, show_traceback, without_passwords
 from queuey_sync.cli.signals import Signals
-from queuey_sync.cli.worker import worker
 from queuey_sync.errors import ConsumerStopped, QueueyError
 from queuey_sync.observe.escaping import describe
 
