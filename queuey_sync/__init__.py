@@ -2,8 +2,8 @@
 
 Declare queues (`QueueSet`) and typed jobs (`Job`), register handlers on a `Queuey` app, enqueue
 jobs, and run ``queuey-sync worker``. To read the code, follow the way of a job: `producer`,
-`envelope`, `backends.base`, `worker.worker`, `worker.slots`, `pools.invoke`, `worker.outcome`,
-`worker.settle`.
+`envelope`, `backends.base`, `worker.worker`, `worker.run`, `worker.slots`, `pools.invoke`,
+`worker.outcome`, `worker.settle`.
 
 Each name is imported when it is first asked for. The command line depends on that: it has to listen
 for signals within milliseconds, and importing all of this takes ten times as long.
@@ -14,8 +14,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from queuey_sync.app import Queuey
-    from queuey_sync.backends.base import Backend, Consumption, Delivery, Inbox, Listener
-    from queuey_sync.backends.memory import MemoryBackend
+    from queuey_sync.backends.base import (
+        Backend,
+        Consumption,
+        Delivery,
+        Depth,
+        Inbox,
+        Listener,
+        Survey,
+    )
+    from queuey_sync.backends.memory.backend import MemoryBackend
     from queuey_sync.backends.urls import connect
     from queuey_sync.context import JobContext, current_job
     from queuey_sync.durations import Duration
@@ -56,7 +64,9 @@ if TYPE_CHECKING:
     from queuey_sync.retry import RetryPolicy
     from queuey_sync.shutdown import Backoff, Shutdown, Watcher
     from queuey_sync.worker.dead_letters import DeadLetter, DeadLetterCause
+    from queuey_sync.worker.drain import DrainSummary, QueueSummary
     from queuey_sync.worker.events import WorkerHandle
+    from queuey_sync.worker.tally import Counts, Progress
     from queuey_sync.worker.worker import Worker
 
 __all__ = [
@@ -67,10 +77,13 @@ __all__ = [
     "ConfigurationError",
     "ConsumerStopped",
     "Consumption",
+    "Counts",
     "DeadLetter",
     "DeadLetterCause",
     "Deferred",
     "Delivery",
+    "Depth",
+    "DrainSummary",
     "DuplicateHandler",
     "Duration",
     "Envelope",
@@ -87,12 +100,14 @@ __all__ = [
     "MemoryBackend",
     "ProcessPool",
     "Producer",
+    "Progress",
     "PublishError",
     "PublishRefused",
     "PublishUnconfirmed",
     "PublishUnroutable",
     "QueueConfig",
     "QueueSet",
+    "QueueSummary",
     "Queuey",
     "QueueyError",
     "RetryPolicy",
@@ -105,6 +120,7 @@ __all__ = [
     "StartError",
     "StopTimedOut",
     "Stopping",
+    "Survey",
     "UnknownQueue",
     "Watcher",
     "Worker",
@@ -117,8 +133,8 @@ __all__ = [
 
 _HOMES = {
     "app": ("Queuey",),
-    "backends.base": ("Backend", "Consumption", "Delivery", "Inbox", "Listener"),
-    "backends.memory": ("MemoryBackend",),
+    "backends.base": ("Backend", "Consumption", "Delivery", "Depth", "Inbox", "Listener", "Survey"),
+    "backends.memory.backend": ("MemoryBackend",),
     "backends.urls": ("connect",),
     "context": ("JobContext", "current_job"),
     "durations": ("Duration",),
@@ -159,7 +175,9 @@ _HOMES = {
     "retry": ("RetryPolicy",),
     "shutdown": ("Backoff", "Shutdown", "Watcher"),
     "worker.dead_letters": ("DeadLetter", "DeadLetterCause"),
+    "worker.drain": ("DrainSummary", "QueueSummary"),
     "worker.events": ("WorkerHandle",),
+    "worker.tally": ("Counts", "Progress"),
     "worker.worker": ("Worker",),
 }
 """Which module holds which of these names."""

@@ -127,6 +127,7 @@ def _url_of_environment() -> str:
     url = os.environ.get("QUEUEY_URL")
     if not url:
         raise ConfigurationError(
-            "no broker was named: set QUEUEY_URL=amqp://user:password@host:5672/vhost, or give url="
+            "nothing says where jobs wait: set QUEUEY_URL=sqlite:///queuey.db for a file, or"
+            " QUEUEY_URL=amqp://… for RabbitMQ, or give url="
         )
     return url

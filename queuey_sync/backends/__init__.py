@@ -1,4 +1,5 @@
 """Where jobs wait: one module or folder for each kind of store.
 
-`base.py` is the contract in prose, `memory.py` the smallest whole example, `rabbitmq/` the broker.
+`base.py` is the contract in prose, `memory/` the smallest whole example, `rabbitmq/` the broker,
+`sqlite/` one file.
 """

@@ -1,7 +1,7 @@
 """The seam between the worker and the place where jobs wait: `Backend`, `Delivery`, `Consumption`.
 
 A backend stores envelopes on named queues and pushes deliveries into the worker's one inbox. It
-knows nothing of handlers, policies or threads that run jobs. `memory.py` is the example to read;
+knows nothing of handlers, policies or threads that run jobs. `memory/` is the example to read;
 the RabbitMQ one is in `rabbitmq/`. Two laws hold for all of them:
 
 - *Schedule before ack*: a retry, a deferral or a dead letter is durably placed before the original
@@ -10,8 +10,9 @@ the RabbitMQ one is in `rabbitmq/`. Two laws hold for all of them:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from datetime import timedelta
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -86,8 +87,26 @@ class Listener(Protocol):
         """An `ack` or `release` that had been accepted did not reach the broker after all."""
 
 
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a consumption saw in one pass over its queues, made between two deliveries."""
+
+    ready: Mapping[str, int]
+    """How many jobs wait on each queue, by its full name."""
+    delivered: int
+    """How many deliveries had been put into the inbox, in all, when the pass was over."""
+
+
 class Consumption(Protocol):
     """A running consumption of some queues into one inbox."""
+
+    def survey(self, answer: Callable[[Survey], None]) -> None:
+        """Look at all queues once; returns at once, and calls `answer` from any thread.
+
+        A job that was on its way to the inbox during the pass is in one of the two figures: a
+        survey with nothing ready, and no more delivered than was finished before it was asked for,
+        found the queues empty and nothing in hand. No answer comes once the consumption has ended.
+        """
 
     def stop(self, runners: int) -> None:
         """Take no more from the queues, give back what nobody has taken, then wake the takers.
@@ -101,9 +120,26 @@ class Consumption(Protocol):
     def close(self) -> None:
         """Deliver every settling call made so far, then let go of the connection. Bounded in time.
 
-        Called once, after `stop`, when no delivery of this consumption is in use any more. What
-        could not be delivered has been reported to `Listener.settle_failed` when this returns.
+        Called once, after `stop`. What is still unsettled then goes back to its queue, and whoever
+        settles it later gets `SettleError`. What could not be delivered has been reported to
+        `Listener.settle_failed` when this returns.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """What one queue holds, as far as its backend can tell."""
+
+    ready: int
+    """Jobs that wait for a worker."""
+    held: int | None
+    """Retries, delays and deferrals that are not due yet; None where nobody can count them."""
+    dead: int
+    """Dead letters, malformed bodies among them."""
+    consumers: int
+    """How many workers consume it."""
+    next_due: datetime | None = None
+    """When the first of the held ones is due, if that is known; with a time zone."""
 
 
 Inbox = SimpleQueue[Delivery | None]
@@ -117,6 +153,11 @@ class Backend(ABC):
     def longest_delay(self) -> timedelta | None:
         """The longest delay that it can hold, None for no limit; a longer one is refused."""
         return None
+
+    @property
+    def delay_step(self) -> timedelta:
+        """What delays are rounded up to; zero where they are kept exactly."""
+        return timedelta(0)
 
     @abstractmethod
     def declare(self, configs: Sequence[QueueConfig]) -> None:
@@ -162,6 +203,16 @@ class Backend(ABC):
         """Start pushing deliveries into `inbox`, at most `prefetch` of each queue unsettled.
 
         Returns at once; that the broker could not be reached is told to the listener.
+        """
+
+    @abstractmethod
+    def depths(self, configs: Sequence[QueueConfig]) -> list[Depth]:
+        """What each of these queues holds now; nothing is taken or changed.
+
+        Raises:
+            BackendError: One of them does not exist, or the broker refused.
+            BrokerUnavailable: It cannot be reached.
+            ShutDown: This backend is closed.
         """
 
     @abstractmethod

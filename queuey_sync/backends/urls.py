@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from queuey_sync.backends.base import Backend
 from queuey_sync.errors import ConfigurationError
 
-_EXPECTED = "expected amqp://, amqps:// or memory:"
+_EXPECTED = "expected amqp://, amqps://, sqlite:/// or memory:"
 
 
 def connect(url: str, **options: Any) -> Backend:  # noqa: ANN401 - of whichever backend
@@ -15,8 +15,9 @@ def connect(url: str, **options: Any) -> Backend:  # noqa: ANN401 - of whichever
 
     Args:
         url: ``amqp://user:password@host:port/vhost`` or ``amqps://…`` for RabbitMQ, with pika's own
-            parameters after the ``?``; or ``memory:`` for a backend inside this process.
-        options: The options of that backend; see `RabbitMQBackend`.
+            parameters after the ``?``; ``sqlite:///path`` for a file, with options after the
+            ``?``; or ``memory:`` for a backend inside this process.
+        options: The options of that backend; see `RabbitMQBackend` and `SQLiteBackend`.
 
     Raises:
         ConfigurationError: The scheme is unknown, the URL cannot be read, or an option is wrong.
@@ -31,8 +32,12 @@ def connect(url: str, **options: Any) -> Backend:  # noqa: ANN401 - of whichever
                 from queuey_sync.backends.rabbitmq.backend import RabbitMQBackend  # noqa: PLC0415
 
                 return RabbitMQBackend(url, **options)
+            case "sqlite":
+                from queuey_sync.backends.sqlite.backend import SQLiteBackend  # noqa: PLC0415
+
+                return SQLiteBackend(url, **options)
             case "memory":
-                from queuey_sync.backends.memory import MemoryBackend  # noqa: PLC0415
+                from queuey_sync.backends.memory.backend import MemoryBackend  # noqa: PLC0415
 
                 return MemoryBackend(**options)
     except TypeError as error:

@@ -1,1 +1,1 @@
-"""The command line: each command in `commands/`, put together in `main.py`, which reports errors."""
+"""The command line: each command is in `commands/`; `main.py` puts them together."""

@@ -42,6 +42,12 @@ class Exit(enum.IntEnum):
     """The broker cannot be reached, was lost, or refused."""
     STOP_TIMED_OUT = 5
     """A stop took longer than its deadline; the jobs that still ran went back to their queues."""
+    WORK_LEFT = 6
+    """A limit or a signal ended a drain, and jobs are left."""
+    LOCKED = 7
+    """Another drain holds the lock; nothing was done."""
+    DEAD_LETTERS = 8
+    """With ``--fail-on-dead``: a drain emptied the queues, but jobs were given up on."""
     STUCK = 9
     """Every slot of a worker is held by a handler over its time limit."""
 

@@ -1,6 +1,7 @@
 """The commands together, and what becomes of their errors: one line, and an exit code.
 
-Each command is in `commands/`, in the module of its name; `exits.py` has the codes, `signals.py` what signals do.
+Each command is in `commands/`, in the module of its name; `exits.py` has the codes, `signals.py`
+what signals do.
 """
 
 import importlib.metadata
@@ -11,7 +12,9 @@ from collections.abc import Sequence
 import click
 
 from queuey_sync.cli.commands.declare import declare
+from queuey_sync.cli.commands.drain import drain
 from queuey_sync.cli.commands.enqueue import enqueue
+from queuey_sync.cli.commands.queues import queues
 from queuey_sync.cli.commands.worker import worker
 from queuey_sync.cli.exits import Exit, exit_for
 from queuey_sync.cli.options import help_option
@@ -54,7 +57,9 @@ def commands(context: click.Context) -> None:
 
 
 commands.add_command(declare)
+commands.add_command(drain)
 commands.add_command(enqueue)
+commands.add_command(queues)
 commands.add_command(worker)
 
 

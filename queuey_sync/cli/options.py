@@ -14,14 +14,17 @@ import click
 
 from queuey_sync.app import Queuey
 from queuey_sync.cli.app_loading import load_app
-from queuey_sync.cli.logs import DEFAULT_LEVEL, LEVELS, set_up_logging
-from queuey_sync.cli.reporting import show
+from queuey_sync.cli.logs import DEFAULT_LEVEL, LEVELS, Log, set_up_logging
+from queuey_sync.cli.reporting import say, show
 from queuey_sync.cli.signals import Signals
 from queuey_sync.durations import parse_duration
 from queuey_sync.errors import ConfigurationError
 
-Command = Callable[..., None]
+Command = Callable[..., int | None]
+"""What does the work of a command; returns its exit code, or None for success."""
 
+_LOG = "queuey_sync.log"
+"""Where a click context keeps the `Log` of its command."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kmgt])i?b", re.IGNORECASE)
 """As memory is counted everywhere: 1 kB is 1024 bytes."""
 
@@ -80,6 +83,86 @@ help_option = click.help_option(
 """In place of click's own, which raises whatever standard output does; the last option of each."""
 
 
+def _log_options(command: Command) -> Command:
+    """Give a command the options of its log, each of them a field of `Log`."""
+    options = (
+        option(
+            "-l",
+            "--log-level",
+            type=click.Choice(LEVELS, case_sensitive=False),
+            metavar="LEVEL",
+            help=f"What to log: {', '.join(LEVELS)}; {DEFAULT_LEVEL} by default.",
+        ),
+        option(
+            "--log-format",
+            type=click.Choice(("text", "json")),
+            metavar="FORMAT",
+            help="How to log: text, the default, or json, one object a line.",
+        ),
+        option(
+            "--log-file",
+            metavar="PATH",
+            help="Log to this file, which workers may share; by default to standard error.",
+        ),
+        option(
+            "--log-max-size",
+            callback=to_size,
+            metavar="SIZE",
+            help="Put the log file aside when it is larger than this; 50MB by default.",
+        ),
+        option(
+            "--log-keep",
+            type=click.IntRange(1, 1_000),
+            metavar="N",
+            help="How many log files that were put aside are kept; 10 by default.",
+        ),
+        option(
+            "--log-compress",
+            is_flag=True,
+            default=None,
+            help="Compress log files that were put aside.",
+        ),
+    )
+    for add in reversed(options):
+        command = add(command)
+    return command
+
+
+def current_log() -> Log:
+    """How the command that runs now was told to log."""
+    log: Log = click.get_current_context().meta[_LOG]
+    return log
+
+
+def _take_log(options: dict[str, Any]) -> Log:
+    """Take the options of the log out of those of a command; they are all good, or refused."""
+    names = [name for name in options if name.startswith("log_")]
+    taken = {name.removeprefix("log_"): options.pop(name) for name in names}
+    given = {name: value for name, value in taken.items() if value is not None}
+    file = given.get("file")
+    for name in () if file is not None else ("max_size", "keep", "compress"):
+        if given.get(name):
+            raise click.UsageError(f"--log-{name.replace('_', '-')}: it needs --log-file")
+    if file is not None:
+        given["file"] = os.path.realpath(file)  # jobs may change the folder; a link stays one
+    log = Log(**given)
+    _try_file(log)
+    click.get_current_context().meta[_LOG] = log
+    return log
+
+
+def _try_file(log: Log) -> None:
+    handler = log.open_file()
+    if handler is None:
+        return
+    try:
+        handler.check()
+    except OSError as error:
+        raise click.UsageError(f"--log-file {log.file}: {error.strerror}") from None
+    finally:
+        handler.close()
+
+
 def takes_app(command: Command) -> Command:
     """Give a command the argument ``MODULE:APP`` and the options that go with it.
 
@@ -96,22 +179,16 @@ def takes_app(command: Command) -> Command:
         help="Where jobs wait, in place of the app's own URL; without either, that of the"
         " environment.  [env var: QUEUEY_URL]",
     )
-    @option(
-        "-l",
-        "--log-level",
-        type=click.Choice(LEVELS, case_sensitive=False),
-        metavar="LEVEL",
-        help=f"What to log, on standard error: {', '.join(LEVELS)}; {DEFAULT_LEVEL} by default.",
-    )
+    @_log_options
     @click.pass_obj
     @options_of_command
-    def with_app(
-        signals: Signals, reference: str, url: str | None, log_level: str | None, **rest: object
-    ) -> None:
+    def with_app(signals: Signals, reference: str, url: str | None, **rest: object) -> int | None:
+        log = _take_log(rest)
         app = load_app(reference, signals)
-        set_up_logging(log_level)
+        if not set_up_logging(log) and log.format != "text":
+            say("--log-format: the app has set up the log itself, so its format stays")
         _choose_broker(app, url)
-        command(app=app, **rest)
+        return command(app=app, **rest)
 
     return with_app
 
@@ -131,5 +208,5 @@ def _choose_broker(app: Queuey[Any], url: str | None) -> None:
         if key == "url":
             raise click.UsageError(f"{'QUEUEY_URL' if url is None else '--url'}: {text}") from None
         if url is None and not os.environ.get("QUEUEY_URL"):
-            raise click.UsageError("no broker is named: give --url, or set QUEUEY_URL") from None
+            raise click.UsageError(f"{str(error).removesuffix('url=')}--url") from None
         raise

@@ -15,7 +15,8 @@ from typing import Any
 
 import click
 
-_PASSWORD = re.compile(r"(\w://[^\s:/@]*):[^\s@]*@")
+_PASSWORD = re.compile(r"(\w://[^\s:/@]*):[^\s@]{0,2000}@")
+"""Of limited length, so that a text that was made for it takes no time without end."""
 
 
 class OutputLost(click.ClickException):

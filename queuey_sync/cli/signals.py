@@ -17,6 +17,7 @@ from typing import NoReturn
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _FLUSH_SECONDS = 1.0
+_SHOW_CURSOR = b"\x1b[?25h"
 
 
 class Signals:
@@ -28,11 +29,12 @@ class Signals:
 
     Args:
         stop_is_success: Whether the exit code of a command that a first signal ends is 0, as befits
-            one that runs until it is stopped, or 128 plus the signal's number.
+            one that runs until it is stopped, or 128 plus the signal's number. The command may
+            change it.
     """
 
     def __init__(self, *, stop_is_success: bool) -> None:
-        self._stop_is_success = stop_is_success
+        self.stop_is_success = stop_is_success
         self._received = False
         self._stop: Callable[[], None] | None = None
         self._finish: Callable[[], None] | None = None
@@ -59,7 +61,7 @@ class Signals:
         name = signal.Signals(signum).name
         if self._stop is None:
             _say(f"received {name}: leaving")
-            end_now(0 if self._stop_is_success else 128 + signum, self._finish)
+            end_now(0 if self.stop_is_success else 128 + signum, self._finish)
         self._stop()
         _say(f"received {name}: stopping; a second signal ends the process now")
 
@@ -87,6 +89,9 @@ def _end_after(seconds: float, code: int) -> None:
 
 
 def _flush() -> None:
+    with suppress(OSError):
+        if os.isatty(2):
+            os.write(2, _SHOW_CURSOR)  # a progress bar hides it
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()

@@ -1,10 +1,9 @@
 """The child's side of the process pool: get ready once, then run one attempt after the other.
 
 `serve` is the main thread of a child process. Nothing but plain values leaves it. It knows no
-broker and no worker; the parent's side is `processes.py`.
+broker and no worker; the parent's side is `child_process.py`.
 """
 
-import ctypes
 import os
 import pickle
 import resource
@@ -30,10 +29,13 @@ from queuey_sync.observe.escaping import describe
 from queuey_sync.pools.base import NEVER, Attempt, Kind, Result
 from queuey_sync.pools.invoke import invoke, run_on_start
 from queuey_sync.pools.link import ChildEnd
-from queuey_sync.pools.signals import outlive_group_signals
+from queuey_sync.pools.signals import (
+    end_with_the_parent,
+    outlive_group_signals,
+    outlive_group_signals_again,
+)
 from queuey_sync.shutdown import Shutdown
 
-_PR_SET_PDEATHSIG = 1
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -129,6 +131,7 @@ def serve(far: socket.socket, setup: Setup, begun: c_ulonglong, news: Connection
     with suppress(EOFError):
         while True:
             end.send(child.run(end.receive()))
+            outlive_group_signals_again()
 
 
 def _start(setup: Setup, begun: c_ulonglong, news: Connection) -> _Child | str:
@@ -192,9 +195,7 @@ def _limit_memory(size: int) -> None:
 def _die_with_the_parent(news: Connection, stopping: Shutdown) -> None:
     """See to it that this process ends when its parent does, whatever either is doing then."""
     _close_forkservers_pipe()
-    with suppress(OSError, AttributeError):  # there is none but on Linux
-        # The kernel does it even while a call into C holds the interpreter's lock.
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_the_parent()
     arguments = (news, stopping)
     threading.Thread(target=_watch, args=arguments, name="queuey-parent", daemon=True).start()
 
@@ -205,7 +206,10 @@ def _watch(news: Connection, stopping: Shutdown) -> None:
     if news in wait([parent.sentinel, news]):
         stopping.stop()
         wait([parent.sentinel])
-    os.killpg(os.getpgrp(), signal.SIGKILL)
+    pid = os.getpid()
+    with suppress(ProcessLookupError):  # a handler left the group that `_start` made
+        os.killpg(pid, signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
 
 
 def _close_forkservers_pipe() -> None:

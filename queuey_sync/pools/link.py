@@ -2,7 +2,7 @@
 
 `Link` is the runner's end. It waits no longer than the child lives or a deadline lasts, also in the
 middle of a message. `ChildEnd` just blocks: a child without a parent is killed. What the messages
-say is in `processes.py` and `child.py`.
+say is in `child_process.py` and `child.py`.
 """
 
 import pickle
@@ -82,10 +82,6 @@ class Link:
                 size = _HEADER.size + length
         return bytes(data[_HEADER.size :])
 
-    def close(self) -> None:
-        """The child, which waits for a message, leaves."""
-        self._socket.close()
-
     def _wait(self, event: int, deadline: float | None) -> None:
         self._poll.register(self._socket, event)
         alive = True
@@ -94,9 +90,10 @@ class Link:
             ready = self._poll.poll(max(left, 0) * 1000 if alive else 0)
             if any(descriptor == self._socket.fileno() for descriptor, _ in ready):
                 return
-            if ready or not alive:
+            if not alive:
                 raise ChildGone
-            alive = self._alive()  # a dead one may have sent something since the poll
+            # A dead one may have sent something before: there is one more look at the line.
+            alive = not ready and self._alive()
             if alive and left <= 0:
                 raise TimeoutError
 

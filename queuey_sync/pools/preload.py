@@ -11,13 +11,18 @@ import os
 import sys
 from contextlib import suppress
 
-from queuey_sync.pools.processes import PRELOAD_VARIABLE
-from queuey_sync.pools.signals import outlive_group_signals
+from queuey_sync.pools.child_process import PRELOAD_VARIABLE
+from queuey_sync.pools.signals import end_with_the_parent, outlive_group_signals
 
 outlive_group_signals()
 _wanted = json.loads(os.environ.pop(PRELOAD_VARIABLE, "null"))
 if _wanted is not None:  # a forkserver that replaces one that died is told nothing
+    # Busy with this, it does not hear that nobody needs it any more.
+    end_with_the_parent()
+    if os.getppid() != _wanted["parent"]:
+        raise SystemExit
     sys.path[:] = _wanted["path"]
     for _name in _wanted["modules"]:
         with suppress(BaseException):
             importlib.import_module(_name)
+    end_with_the_parent(wanted=False)

@@ -1,8 +1,8 @@
 """The process pool: each slot has a child of its own, which may crash, leak or hang alone.
 
 A slot's runner sends an attempt to its own child and waits, no longer than the time limit.
-`ProcessPool` is what users give as ``pool=``; the child's side is `child.py`, what lies between is
-`link.py`, and what the forkserver imports is `preload.py`.
+`ProcessPool` is what users give as ``pool=``; one child is `child_process.py`, and what the
+forkserver imports is `preload.py`.
 """
 
 import json
@@ -10,45 +10,27 @@ import logging
 import multiprocessing
 import os
 import pickle
-import random
-import signal
-import socket
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
-from multiprocessing.connection import wait
-from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any, Literal, cast
 
-from queuey_sync.context import JobContext
 from queuey_sync.errors import ConfigurationError, StartError
 from queuey_sync.handlers import Handlers
 from queuey_sync.observe.escaping import describe
 from queuey_sync.pools import child
 from queuey_sync.pools.base import STOPPED, Attempt, Kind, Result, timed_out
-from queuey_sync.pools.link import ChildGone, Link
+from queuey_sync.pools.child_process import PRELOAD_VARIABLE, ChildDied, ChildProcess, Context
+from queuey_sync.pools.link import ChildGone
 from queuey_sync.pools.sendable import check_handlers, check_sendable
 from queuey_sync.pools.signals import group_signals_held
 from queuey_sync.retry import check_integer
 
 log = logging.getLogger(__name__)
 
-PRELOAD_VARIABLE = "QUEUEY_SYNC_PRELOAD"
-"""Tells the forkserver what to preload; set until it has begun."""
 _PRELOAD = "queuey_sync.pools.preload"
-_CLOSE_LIMIT = 5.0
-"""Seconds that a child may take to leave by itself."""
-_JITTER = 0.2
-"""Children are recycled up to this part early, so that they do not all go at once."""
-_LOOK = 0.1
-"""Seconds between two looks at a child that is to end."""
-_Context = ForkServerContext | SpawnContext
-_multiprocessing = threading.Lock()
-"""Held to start a child and to read an exit code: each start reads those of all other children, and
-of two threads that read the same one at the same time, one is told something wrong."""
-_PLAIN_FIELDS = tuple(name for name in JobContext.__struct_fields__ if name != "watcher")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +96,7 @@ class Children:
     def __init__(self, options: ProcessPool, handlers: Handlers[Any]) -> None:
         self._options = options
         context = multiprocessing.get_context(options.start_method)
-        self._context = cast("_Context", context)
+        self._context = cast("Context", context)
         self._modules = check_handlers(handlers)
         self._setup = child.Setup(
             handlers=pickle.dumps(handlers),
@@ -139,7 +121,7 @@ class Children:
             self._context.Lock()
         if self._options.start_method == "forkserver":
             multiprocessing.set_forkserver_preload([_PRELOAD])
-            wanted = {"path": sys.path, "modules": self._modules}
+            wanted = {"parent": os.getpid(), "path": sys.path, "modules": self._modules}
             os.environ[PRELOAD_VARIABLE] = json.dumps(wanted)
 
     def slot(self) -> "ChildSlot":
@@ -166,7 +148,7 @@ class Children:
 class ChildSlot:
     """One slot and its child. Its runner's thread owns it, but for `stop` and `abandon`."""
 
-    def __init__(self, options: ProcessPool, context: _Context, setup: child.Setup) -> None:
+    def __init__(self, options: ProcessPool, context: Context, setup: child.Setup) -> None:
         self._options = options
         self._context = context
         self._setup = setup
@@ -174,7 +156,7 @@ class ChildSlot:
         self._stopping = False
         """Written once, under `_lock`, by the thread in `Worker.run`, as is `_abandoned`."""
         self._abandoned = False
-        self._live: _Live | None = None
+        self._live: ChildProcess | None = None
         """Replaced under `_lock` by the runner."""
 
     # Called by the runner.
@@ -195,7 +177,7 @@ class ChildSlot:
                 return STOPPED
             try:
                 return self._live.run(attempt)
-            except _Died as death:
+            except ChildDied as death:
                 how = self._discard().end()
                 if self._abandoned:
                     return STOPPED
@@ -213,27 +195,49 @@ class ChildSlot:
             self._discard().close()
 
     def _start(self) -> None:
-        live = _Live(self._options, self._context, self._setup)
-        with self._lock:
-            self._live = live
         error: str | None
         try:
+            live = self._make()
+            if live is None:
+                return
             error = live.start()
+        except CancelledError:
+            self._discard()
+            return
         except ChildGone:
             error = None
-        except (OSError, EOFError, RuntimeError) as fault:
+        except Exception as fault:  # noqa: BLE001 - whatever multiprocessing and the system raise
             error = describe(fault)
-        if error == "":
-            with self._lock:
-                live.started = True
+        if error == "" and self._admit():
             return
-        how = self._discard().end()
+        how = self._discard().end() if self._live is not None else ""
         if error is None:
             error = f"it died as it started ({how}); its standard error may say why"
         if not self._stopping:
             raise StartError(f"a child process could not start: {error}")
 
-    def _discard(self) -> "_Live":
+    def _make(self) -> ChildProcess | None:
+        """A child to start, unless the worker stops: a stop that comes later finds it."""
+        options = self._options
+        with self._lock:
+            if not self._stopping:
+                self._live = ChildProcess(
+                    self._context,
+                    self._setup,
+                    options.max_jobs_per_child,
+                    options.max_memory_per_child,
+                )
+            return self._live
+
+    def _admit(self) -> bool:
+        """Whether the child may run jobs; a stop that came before has killed it."""
+        with self._lock:
+            if self._live is None or self._stopping:
+                return False
+            self._live.started = True
+            return True
+
+    def _discard(self) -> ChildProcess:
         with self._lock:
             live, self._live = self._live, None
         assert live is not None  # noqa: S101 - the runner is the only one who lets go of it
@@ -242,7 +246,7 @@ class ChildSlot:
     # Called by the thread in `Worker.run`.
 
     def stop(self) -> None:
-        """Tell the child; one that has not begun to live is ended, for it has nothing to finish."""
+        """Tell the child of it, and start no more."""
         with self._lock:
             self._stopping = True
             if self._live is not None:
@@ -254,119 +258,3 @@ class ChildSlot:
             self._abandoned = True
             if self._live is not None:
                 self._live.kill()
-
-
-class _Died(Exception):
-    """The child is gone, talks no sense, or is over the time limit."""
-
-    def __init__(self, *, begun: bool, timed_out: bool = False) -> None:
-        super().__init__()
-        self.begun = begun
-        self.timed_out = timed_out
-
-
-class _Live:
-    """One child process, from start to end. Owner: the slot's runner."""
-
-    def __init__(self, options: ProcessPool, context: _Context, setup: child.Setup) -> None:
-        self._max_memory = options.max_memory_per_child
-        self._max_jobs = options.max_jobs_per_child
-        if self._max_jobs is not None:
-            self._max_jobs -= random.randint(0, int(self._max_jobs * _JITTER))  # noqa: S311
-        self._jobs = 0
-        self.worn_out = False
-        self._begun = context.RawValue("Q", 0)
-        """Written by the child, read here when it has died."""
-        self._news_for_child, self._news = context.Pipe(duplex=False)
-        self._near, self._far = socket.socketpair()
-        arguments = (self._far, setup, self._begun, self._news_for_child)
-        self._process = context.Process(target=child.serve, args=arguments)
-        self._link: Link | None = None
-        self.started = False
-        """Guarded by the slot's lock."""
-
-    def start(self) -> str:
-        """Start it, and return what it says is wrong with it; raises `ChildGone`."""
-        with group_signals_held(), _multiprocessing:
-            self._process.start()
-        if self._news.closed:  # a stop came before there was a process to kill
-            self.kill()
-        self._far.close()
-        self._news_for_child.close()
-        self._link = Link(self._near, self._process.sentinel, self._alive)
-        error: str = pickle.loads(self._link.receive(None))  # noqa: S301 - our child wrote it
-        os.environ.pop(PRELOAD_VARIABLE, None)  # the forkserver has read it by now
-        return error
-
-    def run(self, attempt: Attempt) -> Result:
-        """Run one attempt; raises `_Died`."""
-        assert self._link is not None  # noqa: S101 - it has been started
-        number = self._jobs = self._jobs + 1
-        order = child.Order(
-            number,
-            attempt.context.job_type,
-            attempt.payload,
-            {name: getattr(attempt.context, name) for name in _PLAIN_FIELDS},
-            attempt.soft_limit,
-        )
-        try:
-            self._link.send(order, attempt.context.deadline)
-            message = self._link.receive(attempt.context.deadline)
-        except ChildGone:
-            raise _Died(begun=self._begun.value == number) from None
-        except TimeoutError:
-            raise _Died(begun=True, timed_out=True) from None
-        self.worn_out = self._jobs == self._max_jobs
-        try:
-            answer: child.Answer = pickle.loads(message)  # noqa: S301 - our child wrote it
-        except BaseException as error:  # noqa: BLE001 - a policy of the job's own may do anything
-            return child.no_result(error)
-        if self._max_memory is not None and answer.resident > self._max_memory:
-            self.worn_out = True
-        return answer.result
-
-    def stop(self) -> None:
-        """Tell the child of the stop; from any thread."""
-        self._news.close()
-        if not self.started:
-            self.kill()
-
-    def kill(self) -> None:
-        """Kill the child and its process group; from any thread."""
-        if self._process.pid is not None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.kill()
-
-    def end(self) -> str:
-        """End the child with all that it started, if it is not dead yet, and say how it died."""
-        self.kill()
-        return self._let_go()
-
-    def close(self) -> None:
-        """Let the child leave; one that does not is killed."""
-        killer = threading.Timer(_CLOSE_LIMIT, self.kill)
-        killer.start()
-        self._let_go()
-        killer.cancel()
-
-    def _let_go(self) -> str:
-        for one in (self._near, self._far, self._news, self._news_for_child):
-            one.close()
-        if self._process.pid is None:
-            return "exit code unknown"
-        while (code := self._exit_code()) is None:
-            wait([self._process.sentinel], timeout=_LOOK)
-        return f"signal {-code}" if code < 0 else f"exit code {code}"
-
-    def _exit_code(self) -> int | None:
-        with _multiprocessing:
-            return self._process.exitcode
-
-    def _alive(self) -> bool:
-        if not _multiprocessing.acquire(blocking=False):
-            return True  # as far as can be seen now
-        try:
-            return self._process.is_alive()
-        finally:
-            _multiprocessing.release()

@@ -1,7 +1,7 @@
 """What can be sent to a child process: things that it can import by name, or that can be pickled.
 
 It is asked when a worker is built, so that nothing is refused only once a job is there. What is
-sent, and how, is in `processes.py`.
+sent, and how, is in `child_process.py`.
 """
 
 import pickle

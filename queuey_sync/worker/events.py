@@ -7,9 +7,10 @@ stop a worker holds a `WorkerHandle`.
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-from queuey_sync.backends.base import Delivery
+from queuey_sync.backends.base import Delivery, Survey
 from queuey_sync.errors import QueueyError
 from queuey_sync.worker.settle import Settler
+from queuey_sync.worker.tally import Counts, Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,16 @@ class Overdue:
     change: int
 
 
-Event = StopRequested | ConsumptionEnded | RunnerEnded | Unsettled | WatchdogDied | Overdue
+@dataclass(frozen=True, slots=True)
+class Surveyed:
+    """The backend has looked at the queues, as a drain had asked it to."""
+
+    survey: Survey
+
+
+Event = (
+    StopRequested | ConsumptionEnded | RunnerEnded | Unsettled | WatchdogDied | Overdue | Surveyed
+)
 
 
 class WorkerHandle:
@@ -83,6 +93,14 @@ class WorkerHandle:
         returned.
         """
         return self._settler.failures
+
+    def counts(self, queue: str) -> Counts:
+        """What became of the deliveries of one queue so far, by its full name."""
+        return self._settler.tally.counts(queue)
+
+    def progress(self) -> Progress:
+        """How far `Worker.drain` is."""
+        return self._settler.tally.progress()
 
 
 class Listener:

@@ -15,6 +15,7 @@ from queuey_sync.errors import SettleError
 from queuey_sync.observe.escaping import LONGEST_NAME, one_line, traceback_lines
 from queuey_sync.worker.dead_letters import DeadLetter, DeadLetterHook, call_hook
 from queuey_sync.worker.outcome import Ack, Bury, Decision, Defer, Release, Retry
+from queuey_sync.worker.tally import Tally
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,8 @@ class Settler:
         self._top_levels = top_levels
         self._hook = hook
         self._unsettled = unsettled
+        self.tally = Tally()
+        """What became of every delivery."""
         self._lock = threading.Lock()
         self._failures = 0
         """Guarded by `_lock`."""
@@ -58,9 +61,24 @@ class Settler:
         try:
             self._carry_out(decision, delivery, envelope)
         except Exception as error:  # noqa: BLE001 - whatever a backend raises, the worker goes on
+            self.tally.finish(delivery.queue)
             self.count_failure(_OPERATIONS[type(decision)], envelope, error)
             if not isinstance(error, SettleError):  # else it is back at the broker already
                 self._unsettled(delivery.queue)
+        else:
+            held = decision.delay if isinstance(decision, Retry | Defer) else None
+            self.tally.finish(delivery.queue, _ENDS.get(type(decision)), held)
+
+    def bury(self, delivery: Delivery) -> None:
+        """Put a body away that is no envelope."""
+        delivery.bury()
+        self.tally.finish(delivery.queue, "dead")
+
+    def leave(self, delivery: Delivery, error: Exception) -> None:
+        """Give up on a delivery that could not be handled; it comes back some time."""
+        text = "a delivery of %s was left unsettled and will come back%s"
+        log.error(text, delivery.queue, traceback_lines(error))
+        self.tally.finish(delivery.queue)
 
     def _carry_out(self, decision: Decision, delivery: Delivery, envelope: Envelope) -> None:
         match decision:
@@ -98,6 +116,10 @@ _OPERATIONS: dict[type, str] = {
     Bury: "dead_letter",
     Release: "release",
 }
+
+
+_ENDS: dict[type, str] = {Ack: "succeeded", Retry: "retried", Defer: "deferred", Bury: "dead"}
+"""The field of `Counts` for a decision; none for a job that just goes back."""
 
 
 def _log_outcome(decision: Decision, envelope: Envelope, traceback: str) -> None:

@@ -5,10 +5,9 @@ the broker when the worker stops. A runner ends when it takes a sentinel. Next: 
 `settle.py`.
 """
 
-import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,7 +17,6 @@ from queuey_sync.context import JobContext
 from queuey_sync.envelope import Envelope
 from queuey_sync.errors import MalformedEnvelope, StartError
 from queuey_sync.handlers import Handler
-from queuey_sync.observe.escaping import traceback_lines
 from queuey_sync.pools.base import NEVER, Attempt, Kind, Pool, Result, Slot, timed_out
 from queuey_sync.retry import RetryPolicy
 from queuey_sync.shutdown import Watcher
@@ -27,14 +25,13 @@ from queuey_sync.worker.outcome import decide
 from queuey_sync.worker.settle import Settler
 from queuey_sync.worker.watchdog import Watchdog
 
-log = logging.getLogger(__name__)
-
 _NEVER = RetryPolicy.none()
+_NO_MORE = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What every runner of a worker shares; nothing in here changes while it runs."""
+    """What every runner of a worker shares; but for the permits, nothing in here changes."""
 
     inbox: Inbox
     pool: Pool
@@ -44,6 +41,9 @@ class Work:
     settler: Settler
     watcher: Watcher
     longest_delay: timedelta | None
+    permits: Iterator[object]
+    """A runner takes one for each delivery, and ends when there are no more. One call into C each,
+    so that it needs no lock."""
 
 
 class Slots:
@@ -121,6 +121,8 @@ class Slots:
         self._ended(error)
 
     def _take_one(self, slot: Slot) -> bool:
+        if next(self._work.permits, _NO_MORE) is _NO_MORE:
+            return False
         slot.ready()
         delivery = self._work.inbox.get()
         if delivery is None:
@@ -131,15 +133,14 @@ class Slots:
             delivery.release()
             raise
         except Exception as error:  # noqa: BLE001 - one delivery is lost to it, never a slot
-            text = "a delivery of %s was left unsettled and will come back%s"
-            log.error(text, delivery.queue, traceback_lines(error))
+            self._work.settler.leave(delivery, error)
         return True
 
     def _process(self, delivery: Delivery, slot: Slot) -> None:
         try:
             envelope = delivery.envelope
         except MalformedEnvelope:
-            delivery.bury()
+            self._work.settler.bury(delivery)
             return
         handler = self._work.handlers.get(envelope.job_type)
         if handler is None:
@@ -169,7 +170,10 @@ class Slots:
             return slot.run(attempt)
 
         def settle() -> None:
-            self._finish(timed_out(limit), delivery, envelope, policy)
+            try:
+                self._finish(timed_out(limit), delivery, envelope, policy)
+            except Exception as error:  # noqa: BLE001 - the thread that calls this tells nobody
+                self._work.settler.leave(delivery, error)
 
         return self._watchdog.run(slot, attempt, limit, settle)
 

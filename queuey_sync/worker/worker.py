@@ -1,25 +1,19 @@
-"""The worker: start, work, drain, stop, in that order, in `Worker.run`.
+"""The worker: what users build. Everything that can be wrong is found here, before anything runs.
 
-The thread that calls `run` does no broker I/O and runs no user code: it waits for events and moves
-from one phase to the next. Deliveries come from the backend's own thread (`backends/base.py`), jobs
-run in the slots (`slots.py`), and what happens to a job is decided in `outcome.py`.
+What it does when it runs is in `run.py`: start, work, wind down, stop. What happens to a job is
+decided in `outcome.py`, and the options are checked in `checks.py`.
 """
 
-import logging
-import math
 import threading
-import time
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Generic, Literal, TypeVar
 
-from queuey_sync.backends.base import Backend, Consumption, Inbox
-from queuey_sync.durations import Duration, format_duration
-from queuey_sync.errors import BackendError, ConsumerStopped, QueueyError, StopTimedOut, WorkerStuck
+from queuey_sync.backends.base import Backend
+from queuey_sync.durations import Duration
+from queuey_sync.errors import QueueyError
 from queuey_sync.handlers import Handlers, resolve_policies
 from queuey_sync.jobs import Job, check_limits
-from queuey_sync.observe.escaping import one_line
 from queuey_sync.pools.processes import ProcessPool
 from queuey_sync.queues import QueueConfig, QueueSet, check_queue_set
 from queuey_sync.retry import RetryPolicy, check_duration
@@ -33,27 +27,10 @@ from queuey_sync.worker.checks import (
     select_queues,
 )
 from queuey_sync.worker.dead_letters import DeadLetterHook
-from queuey_sync.worker.events import (
-    ConsumptionEnded,
-    Event,
-    Listener,
-    Overdue,
-    RunnerEnded,
-    StopRequested,
-    Unsettled,
-    WatchdogDied,
-    WorkerHandle,
-)
+from queuey_sync.worker.drain import Drain, DrainSummary
+from queuey_sync.worker.events import Event, Unsettled, WorkerHandle
+from queuey_sync.worker.run import Plan, Run
 from queuey_sync.worker.settle import Settler
-from queuey_sync.worker.slots import Slots, Work
-
-log = logging.getLogger(__name__)
-
-_STUCK_AFTER = 2.0
-"""Seconds that all slots may be overdue: pure Python leaves within them, blocking calls may not."""
-_LOOK_AGAIN = 1.0
-"""Seconds between two looks for signals: one that comes just as a wait begins does not end it."""
-
 
 Q = TypeVar("Q", bound=QueueSet)
 
@@ -122,55 +99,45 @@ class Worker(Generic[Q]):
         on_dead_letter: DeadLetterHook | None = None,
         close_backend_on_shutdown: bool = False,
     ) -> None:
-        self._backend = backend
-        self._close_backend = close_backend_on_shutdown
-        self._handlers = handlers.by_name()
-        self._policies = resolve_policies(
-            handlers, retry_overrides or {}, job_retry_overrides or {}
-        )
-        check_delays(self._policies, backend.longest_delay)
+        policies = resolve_policies(handlers, retry_overrides or {}, job_retry_overrides or {})
+        check_delays(policies, backend.longest_delay)
         limits = Limits(*check_limits(job_timeout, soft_timeout, hard="job_timeout"))
-        self._time_limit = limits.hard
-        self._limits = resolve_limits(handlers, limits)
-        self._stop_deadline = (
-            None if stop_deadline is None else check_duration(stop_deadline, "stop_deadline")
-        )
+        deadline = None if stop_deadline is None else check_duration(stop_deadline, "stop_deadline")
         check_queue_set(queue_set, "queue_set")
-        self._configs = select_queues(queue_set, queues)
-        self._pool = choose_pool(pool)(handlers)
-        prefetch = sum(config.prefetch for config in self._configs)
-        self._concurrency = check_concurrency(concurrency, self._pool.default_concurrency(prefetch))
+        configs = select_queues(queue_set, queues)
+        chosen = choose_pool(pool)(handlers)
+        prefetch = sum(config.prefetch for config in configs)
         levels = {member.full_name: member.config.top_level for member in queue_set}
-        self._events: SimpleQueue[Event] = SimpleQueue()
-        self._settler = Settler(
-            levels, on_dead_letter, lambda queue: self._events.put(Unsettled(queue))
+        events: SimpleQueue[Event] = SimpleQueue()
+        self._plan = Plan(
+            backend=backend,
+            close_backend=close_backend_on_shutdown,
+            configs=configs,
+            pool=chosen,
+            concurrency=check_concurrency(concurrency, chosen.default_concurrency(prefetch)),
+            handlers=handlers.by_name(),
+            policies=policies,
+            time_limit=limits.hard,
+            limits=resolve_limits(handlers, limits),
+            stop_deadline=deadline,
+            events=events,
+            settler=Settler(levels, on_dead_letter, lambda queue: events.put(Unsettled(queue))),
+            stopping=Shutdown(),
         )
-        self._handle = WorkerHandle(self._events, self._settler)
+        self._handle = WorkerHandle(events, self._plan.settler)
         self._ran = threading.Lock()
-        """Taken for good by the one call of `run`."""
-        self._stopping = Shutdown()
-        """Stopped by `run`; what handlers see as ``ctx.stopping``."""
-        # The thread in `run` owns the rest.
-        self._ended = 0
-        """How many runners have ended."""
-        self._overdue = 0
-        self._stop_requested = False
-        self._unsettled = Counter[str]()
-        """How many deliveries of each queue are left unsettled; they keep its prefetch slots."""
-        self._error: BaseException | None = None
-        self._give_up_at = math.inf
-        """When a stop has taken too long, on the monotonic clock."""
-        backend.declare(self._configs)
+        """Taken for good by the one call of `run` or `drain`."""
+        backend.declare(configs)
 
     @property
     def queues(self) -> Sequence[QueueConfig]:
         """The queues that are consumed, in order."""
-        return self._configs
+        return self._plan.configs
 
     @property
     def concurrency(self) -> int:
         """How many jobs run at once."""
-        return self._concurrency
+        return self._plan.concurrency
 
     def handle(self) -> WorkerHandle:
         """What stops this worker and tells how it does."""
@@ -178,7 +145,7 @@ class Worker(Generic[Q]):
 
     def retry_policy_for(self, job_type: str) -> RetryPolicy | None:
         """The policy that judges a job type, or None when it has no handler here."""
-        return self._policies.get(job_type)
+        return self._plan.policies.get(job_type)
 
     def run(self) -> None:
         """Work until `WorkerHandle.shutdown`, then finish what was taken, settle it, and return.
@@ -196,148 +163,57 @@ class Worker(Generic[Q]):
             BackendError: The consumers could not be started, or the backend could not be closed.
             QueueyError: It was run before.
         """
+        self._run(None)
+
+    def drain(
+        self,
+        *,
+        max_jobs: int | None = None,
+        max_time: Duration | None = None,
+        wait_held: Duration | None = None,
+    ) -> DrainSummary:
+        """Work until the queues are empty and nothing is in hand, then stop as `run` does.
+
+        Args:
+            max_jobs: Take no more than this many jobs; each attempt is one.
+            max_time: Take no more after this time; jobs that run are finished.
+            wait_held: Wait for retries and deferrals too, those that come due within this time from
+                now. A backend that cannot see them (`Depth.held` is None) waits for those that this
+                drain placed itself. Others are left where they are.
+
+        Raises:
+            ConfigurationError: A limit is wrong.
+            BackendError: The queues could not be looked at.
+            QueueyError: Anything else that `run` raises.
+
+        Example:
+            >>> from queuey_sync import Job, Queuey, QueueSet, queue
+            >>> class Queues(QueueSet):
+            ...     MAIL = queue()
+            >>> class Greet(Job[Queues], queue=Queues.MAIL, name="greet"):
+            ...     name: str
+            >>> app = Queuey(Queues, url="memory:")
+            >>> @app.handler
+            ... def greet(job: Greet) -> None:
+            ...     print("hello", job.name)
+            >>> job_id = app.enqueue(Greet("ada"))
+            >>> summary = app.worker().drain()
+            hello ada
+            >>> summary.ended_by, summary.total("succeeded"), summary.total("left")
+            ('empty', 1, 0)
+        """
+        drain = Drain(
+            self._plan.backend,
+            self._plan.configs,
+            self._plan.settler.tally,
+            max_jobs=max_jobs,
+            max_time=max_time,
+            wait_held=wait_held,
+        )
+        self._run(drain)
+        return drain.summary
+
+    def _run(self, drain: Drain | None) -> None:
         if not self._ran.acquire(blocking=False):
             raise QueueyError("this worker was run already: a worker runs once, so build a new one")
-        try:
-            if self._configs:
-                self._work()
-        finally:
-            if self._close_backend:
-                self._close()
-        if self._error is not None:
-            raise self._error
-
-    def _work(self) -> None:
-        self._pool.start()
-        inbox: Inbox = SimpleQueue()
-        work = Work(
-            inbox=inbox,
-            pool=self._pool,
-            handlers=self._handlers,
-            policies=self._policies,
-            limits=self._limits,
-            settler=self._settler,
-            watcher=self._stopping.watcher(),
-            longest_delay=self._backend.longest_delay,
-        )
-        slots = Slots(
-            work,
-            self._concurrency,
-            ended=lambda error: self._events.put(RunnerEnded(error)),
-            overdue=lambda change: self._events.put(Overdue(change)),
-            watchdog_died=lambda error: self._events.put(WatchdogDied(error)),
-        )
-        listener = Listener(self._events, self._settler)
-        consumption = self._backend.consume(self._configs, inbox, listener)
-        try:
-            for _ in range(self._concurrency):
-                slots.start_one()
-            self._log_start()
-            while not (self._stop_requested or self._error):
-                self._next_event()
-        finally:
-            self._drain(consumption, slots)
-
-    def _drain(self, consumption: Consumption, slots: Slots) -> None:
-        log.info("stopping: waiting for the jobs that run")
-        self._stopping.stop()
-        runners = slots.stop()
-        consumption.stop(runners)
-        self._pool.stop()
-        if self._stop_deadline is not None:
-            self._give_up_at = time.monotonic() + self._stop_deadline.total_seconds()
-        while runners - self._ended > self._overdue or (self._all_overdue and not self._error):
-            self._next_event()
-            if time.monotonic() > self._give_up_at and not self._give_up(slots):
-                break
-        slots.close()
-        consumption.close()
-        while not self._events.empty():
-            self._next_event()
-        log.info("stopped; settle failures: %d", self._settler.failures)
-
-    def _give_up(self, slots: Slots) -> bool:
-        """The stop took too long. Returns whether the runners will end now."""
-        self._give_up_at = math.inf
-        left = slots.running()
-        names = ", ".join(f"{job.job_id} ({job.job_type})" for job in left[:10])
-        self._fail(
-            StopTimedOut(
-                f"{len(left)} jobs still ran at the deadline of the stop, and go back to their"
-                f" queues: {names}"
-            )
-        )
-        return self._pool.abandon()
-
-    def _close(self) -> None:
-        try:
-            self._backend.close()
-        except Exception as error:
-            log.exception("closing the backend failed")
-            self._fail(error)
-
-    # Events: made by any thread, taken by the one in `run`.
-
-    @property
-    def _all_overdue(self) -> bool:
-        return self._overdue == self._concurrency
-
-    def _next_event(self) -> None:
-        wait = _STUCK_AFTER if self._all_overdue else _LOOK_AGAIN
-        left = max(self._give_up_at - time.monotonic(), 0)
-        try:
-            event = self._events.get(timeout=min(wait, left))
-        except Empty:
-            if self._all_overdue and wait <= left:
-                self._fail(WorkerStuck(self._concurrency))
-        else:
-            self._take(event)
-
-    def _take(self, event: Event) -> None:
-        match event:
-            case StopRequested():
-                self._stop_requested = True
-            case ConsumptionEnded(error):
-                if not (self._stop_requested and _ended_in_good_order(error)):
-                    self._fail(error)
-            case RunnerEnded(error):
-                self._ended += 1
-                if error is not None:
-                    self._fail(error)
-            case Unsettled(queue):
-                self._count_unsettled(queue)
-            case WatchdogDied(error):
-                self._fail(error)
-            case Overdue(change):
-                self._overdue += change
-
-    def _count_unsettled(self, queue: str) -> None:
-        """A queue with all its prefetch unsettled delivers no more: never starve in silence."""
-        self._unsettled[queue] += 1
-        prefetch = {config.full_name: config.prefetch for config in self._configs}
-        if self._unsettled[queue] == prefetch[queue]:
-            text = f"queue `{queue}` delivers no more: {prefetch[queue]} jobs could not be settled"
-            self._fail(BackendError(f"{text}; they run again when the worker is started again"))
-
-    def _fail(self, error: BaseException) -> None:
-        """The first error is the one that `run` raises."""
-        if self._error is None:
-            log.error("the worker ends: %s", one_line(error))
-            self._error = error
-
-    def _log_start(self) -> None:
-        log.info(
-            "working on %s with %d %s%s",
-            ", ".join(config.full_name for config in self._configs),
-            self._concurrency,
-            _plural(self._pool.unit, self._concurrency),
-            f", {format_duration(self._time_limit)} a job" if self._time_limit else "",
-        )
-
-
-def _plural(word: str, count: int) -> str:
-    return word if count == 1 else f"{word}es" if word.endswith("s") else f"{word}s"
-
-
-def _ended_in_good_order(error: QueueyError) -> bool:
-    return isinstance(error, ConsumerStopped) and error.__cause__ is None
+        Run(self._plan, drain).run()

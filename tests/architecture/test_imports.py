@@ -40,6 +40,7 @@ THIRD_PARTY = {
     "portalocker": ("cli", "worker.drain"),
     "prometheus_client": ("observe.metrics",),
     "pytest": ("testing",),
+    "pythonjsonlogger": ("cli",),
     "tenacity": ("backends.rabbitmq", "retrying"),
 }
 """Every package that is not Python's, and where alone it may be imported."""

@@ -22,6 +22,8 @@ from queuey_sync import (
     queue,
 )
 from queuey_sync.backends.rabbitmq.options import OptionKeywords, Options
+from queuey_sync.backends.sqlite.options import OptionKeywords as SQLiteKeywords
+from queuey_sync.backends.sqlite.options import Options as SQLiteOptions
 from tests.support.source import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "options.md"
@@ -34,9 +36,11 @@ DOCUMENTED: dict[str, Callable[..., Any]] = {
     "RetryPolicy.exponential()": RetryPolicy.exponential,
     "Queuey": Queuey,
     "Worker": Worker,
+    "Worker.drain": Worker.drain,
     "ProcessPool()": ProcessPool,
     "connect()": connect,
     "RabbitMQ": Options,
+    "SQLite": SQLiteOptions,
     "Memory": MemoryBackend,
     "Shutdown and Backoff": Backoff,
 }
@@ -64,7 +68,7 @@ def _actual(target: Callable[..., Any]) -> dict[str, object]:
     return {
         parameter.name: _REQUIRED if parameter.default is parameter.empty else parameter.default
         for parameter in inspect.signature(target).parameters.values()
-        if parameter.kind is not parameter.VAR_KEYWORD
+        if parameter.kind is not parameter.VAR_KEYWORD and parameter.name != "self"
     }
 
 
@@ -89,7 +93,12 @@ def test_a_documented_default_is_not_just_any_value() -> None:
     assert _documented(section) != _actual(queue)
 
 
-def test_keywords_of_the_backend_are_those_of_its_options() -> None:
+@pytest.mark.parametrize(
+    ("options", "keywords"), [(Options, OptionKeywords), (SQLiteOptions, SQLiteKeywords)]
+)
+def test_keywords_of_a_backend_are_those_of_its_options(
+    options: type[Options | SQLiteOptions], keywords: type
+) -> None:
     """What type checkers are told of the keywords is what the options take."""
-    fields = [field.name for field in dataclasses.fields(Options)]
-    assert fields == list(OptionKeywords.__annotations__)
+    fields = [field.name for field in dataclasses.fields(options)]
+    assert fields == list(keywords.__annotations__)

@@ -76,7 +76,7 @@ def test_a_lost_connection_ends_run_after_the_running_jobs(
         assert busy.started.acquire(timeout=20)
         assert busy.started.acquire(timeout=20)
         proxy.cut()
-        eventually(lambda: worker._stopping.watcher().is_stopping())
+        eventually(lambda: worker._plan.stopping.watcher().is_stopping())
         busy.release.set()
 
     error = run_to_its_end(worker, fault)
@@ -108,7 +108,7 @@ def test_a_retry_is_not_published_when_its_delivery_is_lost(
     def fault() -> None:
         assert started.wait(20)
         proxy.cut()
-        eventually(lambda: worker._stopping.watcher().is_stopping())
+        eventually(lambda: worker._plan.stopping.watcher().is_stopping())
         go_on.set()
 
     assert isinstance(run_to_its_end(worker, fault), ConsumerStopped)
@@ -127,7 +127,7 @@ def test_a_deleted_queue_ends_run_and_is_named(bench: Bench) -> None:
         assert busy.started.acquire(timeout=20)
         assert isinstance(bench.adapter, RabbitMQAdapter)
         bench.adapter.delete(bench.mail)
-        eventually(lambda: worker._stopping.watcher().is_stopping())
+        eventually(lambda: worker._plan.stopping.watcher().is_stopping())
         busy.release.set()
 
     error = run_to_its_end(worker, fault)
@@ -149,7 +149,7 @@ def test_a_channel_closed_by_the_broker_ends_run(bench: Bench) -> None:
         [consumer] = bench.backend._consumers  # type: ignore[attr-defined]
         [channel] = consumer._channels
         consumer._call(lambda: channel.channel.basic_ack(999))
-        eventually(lambda: worker._stopping.watcher().is_stopping())
+        eventually(lambda: worker._plan.stopping.watcher().is_stopping())
         busy.release.set()
 
     error = run_to_its_end(worker, fault)

@@ -84,6 +84,7 @@ class Commands:
         under: tuple[str, ...] = (),
         stdin: "int | IO[bytes]" = subprocess.DEVNULL,
         stdout: int | None = None,
+        stderr: int | None = None,
         **environment: str,
     ) -> Running:
         """Start ``queuey-sync`` with these arguments.
@@ -94,6 +95,7 @@ class Commands:
             under: A command that runs it.
             stdin: Its standard input.
             stdout: Its standard output; a file by default, for `Running.out`.
+            stderr: Its standard error; a file by default, for `Running.err`.
             **environment: Variables to add.
         """
         folder = self._folder / str(len(self._started))
@@ -105,7 +107,7 @@ class Commands:
                 env={**os.environ, **self.environment, **environment},
                 stdin=stdin,
                 stdout=out if stdout is None else stdout,
-                stderr=err,
+                stderr=err if stderr is None else stderr,
             )
         running = Running(process, folder)
         self._started.append(running)
@@ -117,7 +119,7 @@ class Commands:
         running.wait()
         return running
 
-    def marked(self, *texts: str) -> None:
+    def marked(self, *texts: str, seconds: float = 20) -> None:
         """Wait until handlers have left exactly these marks, in any order."""
 
         def left() -> bool:
@@ -125,7 +127,7 @@ class Commands:
             assert sorted(texts) == sorted(found)
             return True
 
-        eventually(left, 20)
+        eventually(left, seconds)
 
     def close(self) -> None:
         """End what still runs."""

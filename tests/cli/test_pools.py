@@ -12,7 +12,8 @@ from tests.cli.conftest import Commands, Running
 from tests.support.waiting import eventually
 
 _LINE = re.compile(
-    r"\S+ \S+ INFO crew: x+ \[job_id=\S+ job_type=crew\.Task queue=crew\.work attempt=1\]"
+    r"\S+ \S+ \S+:\d+/\d+ INFO crew: x+"
+    r" \[job_id=\S+ job_type=crew\.Task queue=crew\.work attempt=1\]"
 )
 
 

@@ -122,7 +122,7 @@ def test_a_folder_that_is_gone(commands: Commands, tmp_path: Path) -> None:
     [
         (["--url", "ftp://ada:S3cretWord@mq"], "memory:", 2, "--url: "),
         ([], "ftp://ada:S3cretWord@mq", 2, "QUEUEY_URL: "),
-        ([], "", 2, "no broker is named"),
+        ([], "", 2, "nothing says where jobs wait: set QUEUEY_URL=sqlite:///"),
     ],
     ids=["flag", "variable", "none"],
 )
@@ -239,13 +239,13 @@ def test_a_variable_is_named_when_it_is_wrong(commands: Commands) -> None:
 
 
 def test_records_of_a_job_carry_its_fields(commands: Commands) -> None:
-    """The log has time, level, logger and text; in a job also its id, type, queue and attempt."""
+    """The log says when, who, how grave, where and what; in a job also which one."""
     worker = commands.start("worker", "fed:app", QUEUEY_URL="memory:")
     worker.says("told ada")
     worker.says("working on")
     (line,) = [line for line in worker.err_lines if "told ada" in line]
     assert re.fullmatch(
-        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO shop: told ada"
+        rf"\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d,\d{{3}} \S+:{worker.pid} INFO shop: told ada"
         r" \[job_id=[-0-9a-f]{36} job_type=shop.Notify queue=shop.post attempt=1\]",
         line,
     )

@@ -3,10 +3,13 @@
 A new backend joins the suite with one more class here and its name in `conftest.py`.
 """
 
+import sqlite3
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 from queue import Empty
 from typing import Unpack
 
@@ -14,9 +17,11 @@ import pika
 from pika.exceptions import ChannelClosedByBroker
 
 from queuey_sync.backends.base import Backend, Delivery, Inbox
-from queuey_sync.backends.memory import MemoryBackend
+from queuey_sync.backends.memory.backend import MemoryBackend
 from queuey_sync.backends.rabbitmq.backend import RabbitMQBackend
 from queuey_sync.backends.rabbitmq.options import OptionKeywords
+from queuey_sync.backends.sqlite import store
+from queuey_sync.backends.sqlite.backend import SQLiteBackend
 from queuey_sync.envelope import Envelope
 from queuey_sync.errors import QueueyError
 from queuey_sync.queues import QueueConfig
@@ -25,6 +30,14 @@ from queuey_sync.testing import ManualClock
 MALFORMED = "malformed envelope"
 STEP = timedelta(seconds=1)
 """The delay of the suite: what every backend holds exactly."""
+SETTLE: dict[str, Callable[[Delivery], None]] = {
+    "ack": lambda delivery: delivery.ack(),
+    "retry": lambda delivery: delivery.retry(delivery.envelope.next_attempt(), STEP),
+    "defer": lambda delivery: delivery.defer(delivery.envelope.deferred(10), STEP),
+    "dead_letter": lambda delivery: delivery.dead_letter("bad input"),
+    "release": lambda delivery: delivery.release(),
+}
+"""Every settling call of a job, by name."""
 
 
 def envelope(queue: QueueConfig, number: int = 0, priority: int = 0) -> Envelope:
@@ -249,3 +262,52 @@ class RabbitMQAdapter(Adapter):
         for backend in self._backends:
             backend.close()
         self._connection.close()
+
+
+class SQLiteAdapter(Adapter):
+    """The store in one file, looked into through a connection of its own; time is real."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(full_name=str)
+        self._path = path
+        self._backends: list[SQLiteBackend] = []
+        self.store = self.backend = self.another_backend()
+        self._onlooker = self.another_backend()
+
+    def another_backend(self) -> SQLiteBackend:
+        backend = SQLiteBackend(f"sqlite:///{self._path}")
+        self._backends.append(backend)
+        return backend
+
+    def publish_raw(self, queue: str, body: bytes) -> None:
+        self.store._file.write(
+            lambda db: store.place(db, store.queue_to_publish(db, queue), 0, body, 0)
+        )
+
+    def ready(self, queue: str) -> int:
+        return self._onlooker.depths([QueueConfig(queue)])[0].ready
+
+    def held(self, queue: str) -> int:
+        return self._onlooker.depths([QueueConfig(queue)])[0].held or 0
+
+    def dead(self, queue: str) -> list[tuple[bytes, str]]:
+        look = (
+            "SELECT body, reason FROM dead JOIN queues ON number = queue WHERE name = ?"
+            " ORDER BY reason = ?, id"
+        )
+        with closing(sqlite3.connect(self._path)) as connection:
+            return connection.execute(look, (queue, MALFORMED)).fetchall()
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def take(self, inbox: Inbox) -> Delivery | None:
+        try:
+            return inbox.get(timeout=10)
+        except Empty:
+            raise AssertionError("nothing arrived within 10 s") from None
+
+    def close(self) -> None:
+        super().close()
+        for backend in self._backends:
+            backend.close()

@@ -5,15 +5,17 @@ from collections.abc import Iterator
 import pytest
 
 from queuey_sync.queues import QueueConfig
-from tests.contract.adapters import Adapter, MemoryAdapter, RabbitMQAdapter
+from tests.contract.adapters import Adapter, MemoryAdapter, RabbitMQAdapter, SQLiteAdapter
 
 
-@pytest.fixture(params=["memory", "rabbitmq"])
+@pytest.fixture(params=["memory", "rabbitmq", "sqlite"])
 def adapter(request: pytest.FixtureRequest) -> Iterator[Adapter]:
     """A backend to test, open."""
     adapter: Adapter
     if request.param == "memory":
         adapter = MemoryAdapter()
+    elif request.param == "sqlite":
+        adapter = SQLiteAdapter(request.getfixturevalue("tmp_path") / "jobs.db")
     else:
         url = request.getfixturevalue("amqp_url")
         adapter = RabbitMQAdapter(url, request.getfixturevalue("fresh_queue"))

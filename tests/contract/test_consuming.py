@@ -5,9 +5,9 @@ from queue import SimpleQueue
 
 import pytest
 
-from queuey_sync.errors import ConsumerStopped, MalformedEnvelope
+from queuey_sync.errors import ConsumerStopped, MalformedEnvelope, SettleError
 from queuey_sync.queues import QueueConfig
-from tests.contract.adapters import MALFORMED, Adapter, envelope
+from tests.contract.adapters import MALFORMED, SETTLE, Adapter, envelope
 from tests.support.waiting import eventually
 
 
@@ -90,6 +90,25 @@ def test_what_one_gives_back_another_gets(adapter: Adapter) -> None:
     running = adapter.consume(queue)
     stopping.end()
     assert sent == running.take_envelopes(2)
+
+
+@pytest.mark.parametrize("call", SETTLE)
+def test_close_gives_back_what_is_unsettled(adapter: Adapter, call: str) -> None:
+    """What was taken and not settled goes back to its place; to settle it later is an error."""
+    queue = adapter.queue(prefetch=3)
+    sent = [envelope(queue, number) for number in range(4)]
+    adapter.backend.publish_many(sent)
+    consumer = adapter.consume(queue)
+    first, second, third = (consumer.take() for _ in range(3))
+    second.ack()
+    consumer.end()
+    eventually(lambda: adapter.ready(queue.full_name) == 3)
+    for late in (first, third):
+        with pytest.raises(SettleError):
+            SETTLE[call](late)
+    assert adapter.dead(queue.full_name) == []
+    assert [sent[0], *sent[2:]] == adapter.consume(queue).take_envelopes(3)
+    assert consumer.listener.failed == []
 
 
 def test_a_stopped_consumption_does_not_end(adapter: Adapter, queue: QueueConfig) -> None:

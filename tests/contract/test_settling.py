@@ -1,24 +1,14 @@
 """What every backend must do when a delivery is settled: retry, defer, dead-letter, release."""
 
-from collections.abc import Callable
 from datetime import timedelta
 from itertools import product
 
 import pytest
 
-from queuey_sync.backends.base import Delivery
 from queuey_sync.errors import SerializationError, SettleError, ShutDown
 from queuey_sync.queues import QueueConfig
-from tests.contract.adapters import STEP, Adapter, envelope
+from tests.contract.adapters import SETTLE, STEP, Adapter, envelope
 from tests.support.waiting import eventually
-
-SETTLE: dict[str, Callable[[Delivery], None]] = {
-    "ack": lambda delivery: delivery.ack(),
-    "retry": lambda delivery: delivery.retry(delivery.envelope.next_attempt(), STEP),
-    "defer": lambda delivery: delivery.defer(delivery.envelope.deferred(10), STEP),
-    "dead_letter": lambda delivery: delivery.dead_letter("bad input"),
-    "release": lambda delivery: delivery.release(),
-}
 
 
 @pytest.mark.parametrize("call", ["ack", "retry", "defer", "dead_letter"])

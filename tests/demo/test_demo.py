@@ -4,6 +4,7 @@ import json
 import lzma
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -79,7 +80,8 @@ def _check_all_is_done(folder: Path, out: Path) -> None:
 def command(request: pytest.FixtureRequest) -> list[str]:
     """How to run the demo: as a module on the shared broker, or as the script that starts one."""
     if request.param == "a given broker":
-        return [sys.executable, "-m", "compress", "--url", request.getfixturevalue("url")]
+        url = request.getfixturevalue("url")
+        return [sys.executable, "-m", "compress", "--url", url, "--pool", "process"]
     request.getfixturevalue("broker")  # so that RabbitMQ is there, or the test is skipped
     return [str(ROOT / "scripts" / "demo")]
 
@@ -108,3 +110,20 @@ def test_stopped_in_the_middle_and_started_again(
         assert "fatal error: [Errno 2] No such file or directory" in output
     assert _made_up_faults(folder) > 0
     _check_all_is_done(folder, out)
+    assert not (out / "speeds.json").exists(), "a run that was stopped tells no speed"
+
+
+@pytest.mark.slow
+def test_the_pools_are_compared(url: str, folder: Path, tmp_path: Path) -> None:
+    """A run with the other pool says how fast each of them was with the same files."""
+    command = [sys.executable, "-m", "compress", "--url", url, "--fresh"]
+    said = []
+    for pool in ("thread", "process"):
+        with _demo([*command, "--pool", pool], folder, tmp_path / "out") as demo:
+            output, _ = demo.communicate(timeout=60)
+            assert 0 == demo.returncode, output
+            said.append(re.search(r"^speed +(.*)$", output, re.MULTILINE)[1])  # type: ignore[index]
+    speed = r"\d+ files/s, [\d.]+ MB/s"
+    assert re.fullmatch(f"{speed}; --fresh --pool process shows the difference", said[0])
+    compared = rf"{speed}, which is ([\d.]+) x that of --pool thread \({speed}\)"
+    assert re.fullmatch(compared, said[1])

@@ -194,6 +194,13 @@ def _leave_group(job: Any) -> None:
     time.sleep(job.seconds)
 
 
+def _leave_group_with_another(job: Any) -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    subprocess.Popen(["sleep", "1000"], process_group=os.getpgid(parent.pid or 0))
+    _leave_group(job)
+
+
 def _new_session(job: Any) -> None:
     if os.fork() == 0:  # a leader of a group cannot
         os.setsid()
@@ -220,9 +227,10 @@ def _stray_thread(_job: Any) -> None:
     threading.Thread(target=time.sleep, args=(1000,), name="stray").start()
 
 
-def _default_signals(_job: Any) -> None:
+def _default_signals(job: Any) -> None:
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
         signal.signal(signum, signal.SIG_DFL)
+    time.sleep(job.seconds)
 
 
 _ACTIONS: dict[str, Callable[[Any], object]] = {
@@ -245,6 +253,7 @@ _ACTIONS: dict[str, Callable[[Any], object]] = {
     "close all": _close_everything,
     "close the line": _close_the_line,
     "leave group": _leave_group,
+    "leave group with another": _leave_group_with_another,
     "new session": _new_session,
     "nest": _nest,
     "stray thread": _stray_thread,
@@ -261,4 +270,4 @@ if TROUBLE == "slow import" and not _IS_PROGRAM:
     time.sleep(10)
 if TROUBLE == "slow preload" and not _IS_PROGRAM:
     mark("preload")
-    time.sleep(1)
+    time.sleep(10)

@@ -3,8 +3,10 @@
 That is an outcome of this job alone, a child in good order for the next one, and an end in time.
 """
 
+import re
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -102,13 +104,32 @@ def test_a_thread_that_never_ends(start: Start, options: dict[str, object]) -> N
 
 
 def test_a_handler_that_sets_signals_to_their_defaults(start: Start) -> None:
-    """A signal to all ends such a child; what it then runs is one failed attempt, tried again."""
-    family = start(program(each("default signals", "sleep", seconds=1.0)))
-    family.awaits(1, "start", what="sleep")
+    """A signal to all ends its child during that attempt, which failed; it is tried again."""
+    family = start(program(each("default signals", seconds=2.0)))
+    family.awaits(1, "start")
+    child = family.marks("start")[0]["pid"]
+    eventually(lambda: not _catches(child, signal.SIGTERM))
     family.send(signal.SIGTERM, program=False)
-    family.awaits(1, "end", what="sleep")
+    family.awaits(1, "end", attempt=2)
     assert 0 == family.stop()
     assert [] == _dead(family)
+
+
+def test_what_a_handler_did_to_signals_ends_with_its_attempt(start: Start) -> None:
+    """The next job of that child outlives a signal to all, as any other does."""
+    jobs = [*each("default signals"), *each("sleep", seconds=1.0)]
+    family = start(program(jobs))
+    family.awaits(1, "start", what="sleep")
+    family.send(signal.SIGTERM, program=False)
+    family.awaits(1, "end", what="sleep", attempt=1)
+    assert 1 == len({one["pid"] for one in family.marks("start")})
+    assert 0 == family.stop()
+
+
+def _catches(pid: int, signum: signal.Signals) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = int(re.findall(r"^SigCgt:\s*(\w+)", status, re.MULTILINE)[0], 16)
+    return bool(caught >> (signum - 1) & 1)
 
 
 @pytest.mark.parametrize("action", ["leave and die", "leave and hang"])

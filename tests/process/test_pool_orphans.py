@@ -42,6 +42,28 @@ def test_a_parent_killed_while_children_start(start: Start, start_method: str) -
     eventually(family.is_gone, 5)
 
 
+def test_a_parent_killed_while_the_app_is_preloaded(start: Start) -> None:
+    """A forkserver that is busy with an import ends with it too."""
+    family = start(program(), TROUBLE="slow preload")
+    family.awaits(1, "preload")
+    family.process.kill()
+    family.wait()
+    eventually(family.is_gone, 5)
+
+
+def test_a_child_that_left_its_group_takes_nobody_with_it(start: Start) -> None:
+    """It ends with its parent; who else is in the group that it joined is none of its business."""
+    family = start(program(each("leave group with another", seconds=1000)))
+    family.awaits(1, "start")
+    eventually(lambda: any("sleep" in command for command in family.living().values()))
+    child = family.marks("start")[0]["pid"]
+    eventually(lambda: os.getpgid(child) == os.getpgid(family.process.pid))
+    family.process.kill()
+    family.wait()
+    eventually(lambda: len(family.living()) <= 1, 5)
+    assert ["sleep 1000 "] == list(family.living().values())
+
+
 @each_start_method
 def test_a_second_signal_to_the_command_leaves_nothing(
     start: Start, amqp_url: str, queue_prefix: str, start_method: str

@@ -7,12 +7,16 @@ import multiprocessing
 import os
 import random
 import signal
+import threading
 import time
 from contextlib import suppress
+from typing import Literal
 
 import pytest
 
 from queuey_sync import Handlers, ProcessPool
+from queuey_sync.pools.child_process import ChildProcess
+from queuey_sync.pools.link import Link
 from tests.process.pool_workers import Family, Start, each, each_start_method, program
 from tests.support.shop import Shop
 from tests.support.waiting import eventually
@@ -116,12 +120,12 @@ def test_a_stop_while_a_child_starts_slowly(start: Start, start_method: str) -> 
 
 
 def test_a_stop_while_the_app_is_preloaded(start: Start) -> None:
-    """A stop that comes before there is a child ends the child as soon as there is one."""
+    """A stop that comes before there is a child does not wait for the import."""
     family = start(program(each("good")), TROUBLE="slow preload")
     family.awaits(1, "preload")
     began = time.monotonic()
     assert 0 == family.stop(), family.log()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 2
     assert [] == family.marks("start")
     assert [1] == [one["pending"] for one in family.marks("left")]
     eventually(family.is_gone, 5)
@@ -136,3 +140,46 @@ def test_a_slot_that_is_made_after_the_stop_starts_no_child() -> None:
     children = multiprocessing.active_children()
     slot.close()
     assert [] == children
+
+
+def test_a_stop_in_the_moment_before_a_child_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runner has looked and is about to make one: it hears of the stop and makes none."""
+    slot = ProcessPool()(Handlers(Shop)).slot()
+    make, started = slot._make, []
+
+    def make_late() -> object:
+        slot.stop()
+        return make()
+
+    def start(process: ChildProcess) -> str:
+        started.append(process)
+        return ""
+
+    monkeypatch.setattr(slot, "_make", make_late)
+    monkeypatch.setattr(ChildProcess, "start", start)
+    slot.ready()
+    slot.close()
+    assert [] == started
+
+
+@each_start_method
+def test_a_stop_in_the_moment_a_child_is_started(
+    monkeypatch: pytest.MonkeyPatch, start_method: Literal["forkserver", "spawn"]
+) -> None:
+    """There is no process yet to kill: nobody waits for it, and it is ended once it is there."""
+    pool = ProcessPool(start_method=start_method)(Handlers(Shop))
+    pool.start()
+    slot = pool.slot()
+    begin, waited_for = ChildProcess._begin, []
+
+    def begin_late(process: ChildProcess) -> None:
+        slot.stop()
+        begin(process)
+
+    monkeypatch.setattr(ChildProcess, "_begin", begin_late)
+    monkeypatch.setattr(Link, "receive", lambda link, _: waited_for.append(link))
+    slot.ready()
+    slot.close()
+    assert [] == waited_for
+    eventually(lambda: "queuey-start" not in {one.name for one in threading.enumerate()})
+    assert [] == multiprocessing.active_children()

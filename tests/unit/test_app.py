@@ -96,7 +96,7 @@ def test_another_url_takes_the_place_of_a_backend_in_use() -> None:
 @pytest.mark.parametrize("url", ["http://x", "shop", "", "amqp//x"])
 def test_unknown_urls_are_refused(url: str) -> None:
     """The text names what would have been right."""
-    with pytest.raises(ConfigurationError, match=r"expected amqp://, amqps:// or memory:"):
+    with pytest.raises(ConfigurationError, match=r"expected amqp://, amqps://, .* or memory:"):
         connect(url)
 
 

@@ -47,9 +47,12 @@ def test_help_names_every_option_with_its_variable(name: str) -> None:
 def test_the_reference_names_every_option_with_its_variable(name: str) -> None:
     """The docs have a section for each command, with a row for each option."""
     rows = _section("Options of every command") + _section(f"queuey-sync {name}")
+    if "all options of `worker`" in rows:
+        rows += _section("queuey-sync worker")
     for option in _options(name):
         spelled = ", ".join(f"`{spelling}" for spelling in option.opts).replace(", ", "`, ")
-        assert f"| {spelled} {option.metavar}` | `{_variable(option)}` |" in rows
+        value = "" if option.is_flag else f" {option.metavar}"
+        assert f"| {spelled}{value}` | `{_variable(option)}` |" in rows
 
 
 def test_the_reference_has_a_section_for_every_command_and_no_other() -> None:

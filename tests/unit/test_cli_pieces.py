@@ -9,10 +9,10 @@ import pytest
 
 from queuey_sync import Job, QueueSet, queue
 from queuey_sync.cli.commands.enqueue import find_job_type
-from queuey_sync.cli.commands.worker import select_queues
 from queuey_sync.cli.exits import Exit, exit_for
-from queuey_sync.cli.logs import set_up_logging
+from queuey_sync.cli.logs import Log, set_up_logging
 from queuey_sync.cli.reporting import without_passwords
+from queuey_sync.cli.working import select_queues
 from queuey_sync.errors import (
     BackendError,
     BrokerUnavailable,
@@ -144,7 +144,7 @@ def _untouched_loggers() -> Iterator[tuple[logging.Logger, logging.Logger]]:
 def test_logging_is_set_up_where_nobody_did() -> None:
     """Without a set-up of the app all records go to one handler, from the level asked for on."""
     with _untouched_loggers() as (root, ours):
-        set_up_logging("DEBUG")
+        assert set_up_logging(Log(level="DEBUG"))
         assert 1 == len(root.handlers)
         assert (logging.DEBUG, logging.DEBUG) == (root.level, ours.level)
 
@@ -163,6 +163,6 @@ def test_the_set_up_of_an_app_is_kept(level: str | None, apps_level: int, expect
     with _untouched_loggers() as (root, ours):
         root.addHandler(own)
         ours.setLevel(apps_level)
-        set_up_logging(level)
+        assert not set_up_logging(Log(level=level))
         assert [own] == root.handlers
         assert (logging.WARNING, expected) == (root.level, ours.level)

@@ -93,7 +93,7 @@ def test_a_settle_failure_stays_in_its_line(
         raise RuntimeError(NASTY)
 
     with bench.working({}):
-        monkeypatch.setattr("queuey_sync.backends.memory._MemoryDelivery.dead_letter", fail)
+        monkeypatch.setattr("queuey_sync.backends.memory.delivery.MemoryDelivery.dead_letter", fail)
         _deliver(bench, NASTY)
         (record,) = bench.until(lambda: [r for r in caplog.records if r.levelno == logging.ERROR])
     assert record.getMessage().isprintable()

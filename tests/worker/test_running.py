@@ -24,7 +24,7 @@ from queuey_sync import (
     Stopping,
     Worker,
 )
-from queuey_sync.backends.memory import _MemoryDelivery
+from queuey_sync.backends.memory.delivery import MemoryDelivery
 from tests.support.waiting import eventually
 from tests.worker.shop import Bench, Script, shop_jobs
 
@@ -275,7 +275,7 @@ def test_refused_settles_are_counted_and_logged(
         raise SettleError("no")
 
     for call in ("ack", "retry", "defer", "dead_letter", "release"):
-        monkeypatch.setattr(_MemoryDelivery, call, refuse)
+        monkeypatch.setattr(MemoryDelivery, call, refuse)
     handler = Script(None, Deferred("1s"), Retryable("x"), Fatal("x"))
     with bench.working({bench.shop.Charge: handler}, concurrency=1) as worker:
         for operation, count in [("ack", 1), ("defer", 2), ("retry", 3), ("dead_letter", 4)]:
@@ -296,13 +296,13 @@ def test_a_queue_that_can_deliver_no_more_ends_the_worker(
         raise BackendError("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(_MemoryDelivery, "retry", refuse)
+        patch.setattr(MemoryDelivery, "retry", refuse)
         worker = bench.worker({bench.shop.Charge: Script(always=Retryable("x"))}, concurrency=1)
         bench.producer.enqueue_many([bench.shop.Charge(str(n)) for n in range(5)])
         with pytest.raises(BackendError, match=r"`shop\.orders` delivers no more: 4 jobs"):
             worker.run()
     assert 4 == worker.handle().settle_failures()
-    assert 1 == bench.adapter.ready(bench.orders)
+    assert 5 == bench.adapter.ready(bench.orders)
 
 
 def test_stopping_gives_the_job_back_and_costs_no_attempt(bench: Bench) -> None:
@@ -387,7 +387,7 @@ def test_a_ctrl_c_in_run_stops_gracefully_and_is_raised(memory_bench: Bench) -> 
     def interrupt() -> None:
         eventually(lambda: gate.inside)
         signal.pthread_kill(main, signal.SIGINT)
-        eventually(lambda: worker._stopping.watcher().is_stopping())
+        eventually(lambda: worker._plan.stopping.watcher().is_stopping())
         gate.let(1)
 
     thread = threading.Thread(target=interrupt)

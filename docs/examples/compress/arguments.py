@@ -39,6 +39,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--url", help="the broker to use (default: $QUEUEY_URL, else a private one is started)"
     )
+    parser.add_argument(
+        "--pool",
+        choices=("thread", "process"),
+        default="thread",
+        help="where jobs run (default: %(default)s); run it once with each, and it compares them",
+    )
     parser.add_argument("--fresh", action="store_true", help="forget earlier runs first")
     return parser.parse_args()
 

@@ -21,12 +21,14 @@ from compress.arguments import POISON, Unusable, broker_url, out_folder, parse, 
 from compress.broker import BrokerFailed, Look, private_broker
 from compress.jobs import Compress, Queues, app
 from compress.records import Totals, append, lines_of
+from compress.speeds import Speed, Speeds
 from queuey_sync.errors import ConfigurationError, QueueyError
 
 EXAMPLES = Path(__file__).resolve().parents[1]
 TOGETHER = 200  # jobs that one enqueue_many publishes
 STOPPED = (0, 128 + signal.SIGTERM, -signal.SIGTERM)  # in good order, at once, before it had begun
-THREADS = min(os.cpu_count() or 1, 8)  # each lzma compressor takes about 100 MB
+SLOTS = min(os.cpu_count() or 1, 8)  # each lzma compressor takes about 100 MB
+SLOTS_OF = {"thread": "threads", "process": "processes"}
 
 
 class InTheWay(Exception):
@@ -51,7 +53,7 @@ def main() -> int:
             with Look(url, Queues.FILES.full_name) as look:
                 if options.fresh:
                     _forget(out, look)
-                return Demo(out, look, stop).run(todo)
+                return Demo(out, look, stop, options.pool).run(todo)
     except FORESEEN as error:
         # Ctrl-C at a terminal also ends the start of a private broker.
         if stop and stop.requests and isinstance(error, BrokerFailed):
@@ -139,10 +141,12 @@ class Stop:
 
 
 class Demo:
-    def __init__(self, out: Path, look: Look, stop: Stop) -> None:
+    def __init__(self, out: Path, look: Look, stop: Stop, pool: str) -> None:
         self.out = out
         self.look = look
         self.stop = stop
+        self.pool = pool
+        self.speeds = Speeds(out)
         self.enqueued = lines_of(out / "enqueued.jsonl")
         self.totals = Totals.of(out)
         self._started = time.monotonic()
@@ -213,7 +217,7 @@ class Demo:
         command = [sys.executable, "-m", "queuey_sync", "worker", "compress.jobs:app"]
         with (self.out / "worker.log").open("ab") as log:
             worker = subprocess.Popen(
-                [*command, "--concurrency", str(THREADS)],
+                [*command, "--pool", self.pool, "--concurrency", str(SLOTS)],
                 cwd=EXAMPLES,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -223,16 +227,24 @@ class Demo:
             )
         self.stop.watch(worker)
         progress = Progress(len(self.enqueued))
+        earlier, began = self.totals.read().runs, None
         while worker.poll() is None:
             unfinished = self._unfinished()
+            began = began or (time.monotonic() if self.totals.runs > earlier else None)
             progress.show(len(self.enqueued) - unfinished, self.totals.runs)
             if not unfinished and not self.stop.requests:
+                if began and not earlier:
+                    self._keep_speed(time.monotonic() - began)
                 self.stop.request()
             elif unfinished and self.stop.requests:
                 progress.say("stopping: what runs is finished first")
             time.sleep(0.1)
         progress.end()
         return worker.returncode
+
+    def _keep_speed(self, seconds: float) -> None:
+        speed = Speed(len(self.totals.done), self.totals.before, seconds)
+        self.speeds.keep(self.pool, speed)
 
     def _unfinished(self) -> int:
         """How many jobs are neither done nor dead."""
@@ -259,9 +271,12 @@ files     {files}
 jobs      {len(self.enqueued)} enqueued = {len(totals.done)} done + {dead} dead + {waiting} waiting
 runs      {totals.runs}, of which {totals.retries} were retries after a made-up fault
 saved     {saved}: {_megabytes(totals.before)} became {_megabytes(totals.after)}
-time      {time.monotonic() - self._started:.1f} s in this run, with {THREADS} threads
+alike     {totals.alike()} files have nearly the words of another one
+time      {time.monotonic() - self._started:.1f} s in this run, with {SLOTS} {SLOTS_OF[self.pool]}
 results   {self.out / "files"}"""
         )
+        if not self._unfinished():
+            print("speed     " + self.speeds.compared(self.pool))
         for reason in self.look.reasons()[:5]:
             print("dead      " + reason)
         if twice := totals.done.total() - len(totals.done):

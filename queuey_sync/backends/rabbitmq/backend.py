@@ -10,10 +10,12 @@ from datetime import timedelta
 from typing import Unpack
 from weakref import WeakSet
 
-from queuey_sync.backends.base import Backend, Consumption, Inbox, Listener
+from queuey_sync.backends.base import Backend, Consumption, Depth, Inbox, Listener
 from queuey_sync.backends.rabbitmq import properties
 from queuey_sync.backends.rabbitmq.consumer import Consumer
 from queuey_sync.backends.rabbitmq.dialling import connection_parameters
+from queuey_sync.backends.rabbitmq.looking import look
+from queuey_sync.backends.rabbitmq.management import Management, held
 from queuey_sync.backends.rabbitmq.options import OptionKeywords, Options
 from queuey_sync.backends.rabbitmq.publishing.calls import Entry
 from queuey_sync.backends.rabbitmq.publishing.publisher import Publisher
@@ -76,6 +78,13 @@ class RabbitMQBackend(Backend):
         """The longest delay that every hold queue can keep."""
         steps_ms = (self._options.retry_step_ms, self._options.deferred_step_ms)
         return timedelta(milliseconds=min(LONGEST_TTL_MS // step * step for step in steps_ms))
+
+    @property
+    def delay_step(self) -> timedelta:
+        """The coarser one of the two granularities."""
+        return timedelta(
+            milliseconds=max(self._options.retry_step_ms, self._options.deferred_step_ms)
+        )
 
     def dead_queue(self, queue: str) -> str:
         """The name of the dead-letter queue of `queue`."""
@@ -149,6 +158,37 @@ class RabbitMQBackend(Backend):
         else:
             consumer.start()
         return consumer
+
+    def depths(self, configs: Sequence[QueueConfig]) -> list[Depth]:
+        """What each of these queues holds; see `Backend.depths`. What is held is unknown here."""
+        self._refuse_if_closed()
+        names = [config.full_name for config in configs]
+        with_dead = self._options.declare_dead_letter_queues
+        return look(
+            self._parameters,
+            [(name, self.dead_queue(name) if with_dead else None) for name in names],
+        )
+
+    def held(self, configs: Sequence[QueueConfig], management_url: str) -> list[int | None]:
+        """How many retries, delays and deferrals of each of these queues wait for their time.
+
+        Args:
+            configs: The queues.
+            management_url: Where the broker's management API is: ``http://user:password@host:port``
+                or ``https://…``. Only that can tell, and its figures may be some seconds old.
+
+        Returns:
+            The counts, None where the broker itself does not know.
+
+        Raises:
+            ConfigurationError: The URL cannot be read.
+            BackendError: The API refused, or is not that of this broker.
+            BrokerUnavailable: The API cannot be reached.
+            ShutDown: This backend is closed.
+        """
+        self._refuse_if_closed()
+        messages = Management(management_url).messages(self._parameters)
+        return held(messages, [config.full_name for config in configs], self._topology)
 
     def close(self) -> None:
         """Let publishes under way get their confirm, then close; see `Backend.close`."""

@@ -33,6 +33,7 @@ class ConsumerChannel:
         self.channel = channel
         self._consumer_tag = consumer_tag(queue)
         self._ledger = Ledger()
+        self._prefetch = 0
         self._cancelled = False
 
     @property
@@ -42,9 +43,20 @@ class ConsumerChannel:
 
     def consume(self, prefetch: int, on_message: OnMessage) -> None:
         """Subscribe, with at most `prefetch` messages unsettled."""
+        self._prefetch = prefetch
         self.channel.add_on_cancel_callback(self._on_cancel)
         self.channel.basic_qos(prefetch_count=prefetch)
         self.channel.basic_consume(self.queue, on_message, consumer_tag=self._consumer_tag)
+
+    def ready(self) -> int:
+        """How many messages wait on the queue. What left it before has arrived when this returns.
+
+        The answer overtakes messages that the queue handed to the channel just before; the answer
+        to a second request, which changes nothing, does not.
+        """
+        count: int = self.channel.queue_declare(self.queue, passive=True).method.message_count
+        self.channel.basic_qos(prefetch_count=self._prefetch)
+        return count
 
     def cancel(self) -> None:
         """Take no more; pika gives back what it had received and not yet passed on."""

@@ -19,10 +19,10 @@ from typing import TypeVar
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.connection import Parameters
-from pika.exceptions import AMQPError, ChannelClosed
+from pika.exceptions import AMQPError, ChannelClosed, ChannelWrongStateError
 from pika.spec import Basic, BasicProperties
 
-from queuey_sync.backends.base import Inbox, Listener
+from queuey_sync.backends.base import Inbox, Listener, Survey
 from queuey_sync.backends.rabbitmq.channel import ConsumerChannel, Settling
 from queuey_sync.backends.rabbitmq.delivery import Copies, RabbitMQDelivery
 from queuey_sync.backends.rabbitmq.dialling import address, fault_text, quieten_pika
@@ -101,13 +101,22 @@ class Consumer:
         """Set by the consumer thread before it is `CONSUMING`, and never changed after."""
         self._told = False
         """Whether the listener knows of the end. Guarded by `_lock`."""
+        self._surveys: deque[Callable[[Survey], None]] = deque()
+        """Who waits for one. Appended by any thread, emptied by the consumer thread."""
         # The consumer thread owns the rest.
         self._channels: list[ConsumerChannel] = []
+        self._delivered = 0
+        """How many deliveries were put into the inbox."""
         self._late: list[RabbitMQDelivery] = []
         """What arrived after the inbox was emptied, to be given back as well."""
         self._thread = threading.Thread(target=self._run, name="queuey-consumer", daemon=True)
 
     # Called by the worker.
+
+    def survey(self, answer: Callable[[Survey], None]) -> None:
+        """Have the consumer thread look at all queues; see `Consumption`."""
+        self._surveys.append(answer)
+        self._call(_nothing)
 
     def stop(self, runners: int) -> None:
         """Give back what nobody has taken, then wake the takers; see `Consumption`."""
@@ -220,6 +229,7 @@ class Consumer:
             if self._gave_back:
                 self._late.append(delivery)
             else:
+                self._delivered += 1
                 inbox.put(delivery)
 
         try:
@@ -244,6 +254,8 @@ class Consumer:
                 self._give_back()
             if end is not None:
                 self._tell(end)
+            elif self._surveys and not self._gave_back:
+                self._look_at_queues(connection)
         self._flush()
 
     def _look_for_an_end(self) -> ConsumerStopped | None:
@@ -255,6 +267,16 @@ class Consumer:
         if self._backend_closed and self._runners is None:
             return ConsumerStopped(self._configs[0].full_name)
         return None
+
+    def _look_at_queues(self, connection: pika.BlockingConnection) -> None:
+        answers = [self._surveys.popleft() for _ in range(len(self._surveys))]
+        try:
+            ready = {channel.queue: channel.ready() for channel in self._channels}
+        except (ChannelClosed, ChannelWrongStateError):
+            return  # `_look_for_an_end` sees it next
+        connection.process_data_events(time_limit=0)  # counts what arrived meanwhile
+        for answer in answers:
+            answer(Survey(ready, self._delivered))
 
     def _give_back(self) -> None:
         with self._lock:

@@ -71,8 +71,8 @@ def fault_text(error: BaseException | None, parameters: Parameters) -> str:
             return "connection refused"
         case socket.gaierror():
             return f"host not found ({leaf.strerror})"
-        case ssl.SSLCertVerificationError():
-            return f"its certificate was not accepted ({leaf.verify_message})"
+        case ssl.SSLError():
+            return _tls_fault(leaf)
         case AMQPConnectorStackTimeout() | TimeoutError():
             return "no answer in time"
         case OSError():
@@ -86,6 +86,12 @@ def _login_fault(user: str, reply: str) -> str:
     if reply:
         return f"access refused for user `{user}` ({reply})"
     return f"the connection was cut while user `{user}` logged in"
+
+
+def _tls_fault(fault: ssl.SSLError) -> str:
+    if isinstance(fault, ssl.SSLCertVerificationError):
+        return f"its certificate was not accepted ({fault.verify_message})"
+    return f"TLS failed ({fault.reason or fault.strerror})"
 
 
 def quieten_pika() -> None:

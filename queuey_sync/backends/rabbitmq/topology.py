@@ -56,6 +56,18 @@ class Topology:
         """The queue where jobs of `queue` wait for `ttl_ms`."""
         return f"{queue}{self._options.deferred_suffix}.{ttl_ms}"
 
+    def queue_behind(self, name: str) -> str | None:
+        """The queue whose hold queue has this name; None if it is the name of no hold queue.
+
+        >>> topology = Topology(Options())
+        >>> topology.queue_behind("shop.orders.deferred.30000"), topology.queue_behind("shop.dead")
+        ('shop.orders', None)
+        """
+        rest, _, ttl_ms = name.rpartition(".")
+        queue = rest.removesuffix(self._options.deferred_suffix)
+        is_hold = queue != rest and ttl_ms.isascii() and ttl_ms.isdigit()
+        return queue if is_hold else None
+
     def check(self, config: QueueConfig) -> None:
         """Refuse a name that is too long, before anything is created.
 

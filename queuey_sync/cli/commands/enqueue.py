@@ -15,7 +15,7 @@ from uuid import UUID
 import click
 
 from queuey_sync.app import Queuey
-from queuey_sync.backends.memory import MemoryBackend
+from queuey_sync.backends.memory.backend import MemoryBackend
 from queuey_sync.cli.lines import Line, batches, decode, reason, spans, without_mark
 from queuey_sync.cli.options import help_option, option, takes_app, to_duration
 from queuey_sync.cli.reporting import OutputLost, say, show

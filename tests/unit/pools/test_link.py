@@ -20,6 +20,7 @@ class Pair:
     """A link, the socket at its other end, and a child that is made up."""
 
     link: Link
+    near: socket.socket
     far: socket.socket
     sentinel: int
     """Closing it is the child's end."""
@@ -36,9 +37,9 @@ def pair() -> Iterator[Pair]:
         return line.is_alive()
 
     link = Link(near, sentinel, alive)
-    line = Pair(link, far, child)
+    line = Pair(link, near, far, child)
     yield line
-    link.close()
+    near.close()
     far.close()
     os.close(sentinel)
     if line.sentinel:
@@ -67,8 +68,8 @@ def test_messages_cross_whole_in_both_directions(pair: Pair, text: bytes) -> Non
 
 
 def test_the_child_sees_the_end_of_the_line(pair: Pair) -> None:
-    """A closed link is no message: the child may leave."""
-    pair.link.close()
+    """A closed line is no message: the child may leave."""
+    pair.near.close()
     with pytest.raises(EOFError):
         ChildEnd(pair.far).receive()
 

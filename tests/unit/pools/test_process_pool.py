@@ -1,7 +1,9 @@
 """`ProcessPool`: its options, how many children there are, and what no child can be given."""
 
+import errno
 import functools
 import os
+import socket
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from queuey_sync import ConfigurationError, Handlers, Job, MemoryBackend, ProcessPool, Worker
+from queuey_sync.errors import StartError
 from tests.support.shop import Charge, Shop
 
 
@@ -128,3 +131,16 @@ def test_there_are_no_more_children_than_usable_processors(
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(processors)))
     worker = Worker(MemoryBackend(), Shop, handlers=Handlers(Shop), pool="process")
     assert expected == worker.concurrency
+
+
+def test_without_descriptors_there_is_no_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a child cannot start for is the one error that ends a worker."""
+
+    def refuse() -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    slot = ProcessPool()(_handlers()).slot()
+    monkeypatch.setattr(socket, "socketpair", refuse)
+    with pytest.raises(StartError, match=r"could not start: OSError: .* Too many open files"):
+        slot.ready()
+    slot.close()

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from queuey_sync.backends.base import Inbox
-from queuey_sync.backends.memory import MemoryBackend
+from queuey_sync.backends.memory.backend import MemoryBackend
 from queuey_sync.envelope import Envelope
 from queuey_sync.queues import QueueConfig
 from queuey_sync.testing import ManualClock

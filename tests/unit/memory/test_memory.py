@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from queuey_sync.backends.base import Delivery, Inbox
-from queuey_sync.backends.memory import MemoryBackend
+from queuey_sync.backends.memory.backend import MemoryBackend
 from queuey_sync.envelope import Envelope
 from queuey_sync.errors import (
     ConfigurationError,

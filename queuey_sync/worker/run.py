@@ -1,0 +1,269 @@
+"""One run of a worker: start, work, wind down, stop, in that order, in `Run.run`.
+
+The thread that calls it runs no user code: it waits for events and moves from one phase to the
+next. Deliveries come from the backend's own thread (`backends/base.py`), jobs run in the slots
+(`slots.py`), and `drain.py` says when a batch is done.
+"""
+
+import itertools
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from queue import Empty, SimpleQueue
+
+from queuey_sync.backends.base import Backend, Consumption, Inbox, Survey
+from queuey_sync.durations import format_duration
+from queuey_sync.errors import BackendError, ConsumerStopped, QueueyError, StopTimedOut, WorkerStuck
+from queuey_sync.handlers import Handler
+from queuey_sync.observe.escaping import one_line
+from queuey_sync.pools.base import Pool
+from queuey_sync.queues import QueueConfig
+from queuey_sync.retry import RetryPolicy
+from queuey_sync.shutdown import Shutdown
+from queuey_sync.worker.checks import Limits
+from queuey_sync.worker.drain import Drain, EndedBy
+from queuey_sync.worker.events import (
+    ConsumptionEnded,
+    Event,
+    Listener,
+    Overdue,
+    RunnerEnded,
+    StopRequested,
+    Surveyed,
+    Unsettled,
+    WatchdogDied,
+)
+from queuey_sync.worker.settle import Settler
+from queuey_sync.worker.slots import Slots, Work
+
+log = logging.getLogger(__name__)
+
+_STUCK_AFTER = 2.0
+"""Seconds that all slots may be overdue: pure Python leaves within them, blocking calls may not."""
+_LOOK_AGAIN = 1.0
+"""Seconds between two looks for signals: one that comes just as a wait begins does not end it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a worker was built with, checked; nothing in here changes."""
+
+    backend: Backend
+    close_backend: bool
+    configs: Sequence[QueueConfig]
+    """The queues to consume."""
+    pool: Pool
+    concurrency: int
+    handlers: Mapping[str, Handler]
+    policies: Mapping[str, RetryPolicy]
+    time_limit: timedelta | None
+    """For jobs that have none of their own."""
+    limits: Mapping[str, Limits]
+    stop_deadline: timedelta | None
+    events: SimpleQueue[Event]
+    settler: Settler
+    stopping: Shutdown
+    """Stopped by the run; what handlers see as ``ctx.stopping``."""
+
+
+class Run:
+    """One run. Owner: the thread that calls `run`.
+
+    Args:
+        plan: What to do it with.
+        drain: Says when to stop, if it is not for a signal alone.
+    """
+
+    def __init__(self, plan: Plan, drain: Drain | None) -> None:
+        self._plan = plan
+        self._drain = drain
+        self._inbox: Inbox = SimpleQueue()
+        self._slots = Slots(
+            Work(
+                inbox=self._inbox,
+                pool=plan.pool,
+                handlers=plan.handlers,
+                policies=plan.policies,
+                limits=plan.limits,
+                settler=plan.settler,
+                watcher=plan.stopping.watcher(),
+                longest_delay=plan.backend.longest_delay,
+                permits=itertools.repeat(None) if drain is None else drain.permits,
+            ),
+            plan.concurrency,
+            ended=lambda error: plan.events.put(RunnerEnded(error)),
+            overdue=lambda change: plan.events.put(Overdue(change)),
+            watchdog_died=lambda error: plan.events.put(WatchdogDied(error)),
+        )
+        self._ended = 0
+        """How many runners have ended."""
+        self._overdue = 0
+        self._unsettled = Counter[str]()
+        """How many deliveries of each queue are left unsettled; they keep its prefetch slots."""
+        self._ended_by: EndedBy | None = None
+        """What ended the work in good order."""
+        self._error: BaseException | None = None
+        self._give_up_at = math.inf
+        """When a stop has taken too long, on the monotonic clock."""
+        self._stuck_at = math.inf
+        """When all slots have been overdue for too long."""
+
+    def run(self) -> None:
+        """Work until something ends it; see `Worker.run` for what it raises."""
+        try:
+            if self._plan.configs:
+                self._work()
+            if self._drain is not None and self._error is None:
+                self._drain.finish(self._ended_by or "empty")
+        finally:
+            if self._plan.close_backend:
+                self._close()
+        if self._error is not None:
+            raise self._error
+
+    def _work(self) -> None:
+        plan = self._plan
+        plan.pool.start()
+        listener = Listener(plan.events, plan.settler)
+        consumption = plan.backend.consume(plan.configs, self._inbox, listener)
+        try:
+            for _ in range(plan.concurrency):
+                self._slots.start_one()
+            self._log_start()
+            while not (self._ended_by or self._error):
+                self._next_event(self._time_for_a_drain(consumption))
+        finally:
+            self._wind_down(consumption)
+
+    def _time_for_a_drain(self, consumption: Consumption) -> float:
+        """Do what a drain needs now; returns how many seconds it needs nothing."""
+        if self._drain is None:
+            return math.inf
+
+        def answer(survey: Survey) -> None:
+            self._plan.events.put(Surveyed(survey))
+
+        if self._drain.turn(consumption, answer, busy=bool(self._slots.running())):
+            self._end("max-time")
+        return self._drain.seconds_left()
+
+    def _wind_down(self, consumption: Consumption) -> None:
+        log.info("stopping: waiting for the jobs that run")
+        self._plan.stopping.stop()
+        runners = self._slots.stop()
+        consumption.stop(runners)
+        self._plan.pool.stop()
+        if self._plan.stop_deadline is not None:
+            self._give_up_at = time.monotonic() + self._plan.stop_deadline.total_seconds()
+        while runners - self._ended > self._overdue or (self._all_overdue and not self._error):
+            self._next_event()
+            if time.monotonic() > self._give_up_at and not self._give_up():
+                break
+        self._slots.close()
+        consumption.close()
+        while not self._plan.events.empty():
+            self._next_event()
+        log.info("stopped; settle failures: %d", self._plan.settler.failures)
+
+    def _give_up(self) -> bool:
+        """The stop took too long. Returns whether the runners will end now."""
+        self._give_up_at = math.inf
+        left = self._slots.running()
+        names = ", ".join(f"{job.job_id} ({job.job_type})" for job in left[:10])
+        self._fail(
+            StopTimedOut(
+                f"{len(left)} jobs still ran at the deadline of the stop, and go back to their"
+                f" queues: {names}"
+            )
+        )
+        return self._plan.pool.abandon()
+
+    def _close(self) -> None:
+        try:
+            self._plan.backend.close()
+        except Exception as error:
+            log.exception("closing the backend failed")
+            self._fail(error)
+
+    # Events: made by any thread, taken by the one in `run`.
+
+    @property
+    def _all_overdue(self) -> bool:
+        return self._overdue == self._plan.concurrency
+
+    def _next_event(self, timeout: float = math.inf) -> None:
+        until = min(self._give_up_at, self._stuck_at) - time.monotonic()
+        try:
+            event = self._plan.events.get(timeout=max(min(timeout, until, _LOOK_AGAIN), 0))
+        except Empty:
+            if time.monotonic() >= self._stuck_at:
+                self._stuck_at = math.inf
+                self._fail(WorkerStuck(self._plan.concurrency))
+        else:
+            self._take(event)
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case StopRequested():
+                self._end("signal")
+            case ConsumptionEnded(error):
+                if not (self._ended_by and _ended_in_good_order(error)):
+                    self._fail(error)
+            case RunnerEnded(error):
+                self._count_ended(error)
+            case Unsettled(queue):
+                self._count_unsettled(queue)
+            case WatchdogDied(error):
+                self._fail(error)
+            case Overdue(change):
+                self._overdue += change
+                self._stuck_at = time.monotonic() + _STUCK_AFTER if self._all_overdue else math.inf
+            case Surveyed(survey):
+                if self._drain is not None and self._drain.is_done(survey):
+                    self._end("empty")
+
+    def _count_ended(self, error: BaseException | None) -> None:
+        self._ended += 1
+        if error is not None:
+            self._fail(error)
+        elif self._ended == self._plan.concurrency:  # a drain has no more permits
+            self._end("max-jobs")
+
+    def _count_unsettled(self, queue: str) -> None:
+        """A queue with all its prefetch unsettled delivers no more: never starve in silence."""
+        self._unsettled[queue] += 1
+        prefetch = {config.full_name: config.prefetch for config in self._plan.configs}
+        if self._unsettled[queue] == prefetch[queue]:
+            text = f"queue `{queue}` delivers no more: {prefetch[queue]} jobs could not be settled"
+            self._fail(BackendError(f"{text}; they run again when the worker is started again"))
+
+    def _end(self, why: EndedBy) -> None:
+        self._ended_by = self._ended_by or why
+
+    def _fail(self, error: BaseException) -> None:
+        """The first error is the one that `run` raises."""
+        if self._error is None:
+            log.error("the worker ends: %s", one_line(error))
+            self._error = error
+
+    def _log_start(self) -> None:
+        plan = self._plan
+        log.info(
+            "working on %s with %d %s%s",
+            ", ".join(config.full_name for config in plan.configs),
+            plan.concurrency,
+            _plural(plan.pool.unit, plan.concurrency),
+            f", {format_duration(plan.time_limit)} a job" if plan.time_limit else "",
+        )
+
+
+def _plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}es" if word.endswith("s") else f"{word}s"
+
+
+def _ended_in_good_order(error: QueueyError) -> bool:
+    return isinstance(error, ConsumerStopped) and error.__cause__ is None
