@@ -6,7 +6,8 @@ It only puts pieces together that are public and usable alone: `Handlers`, `Prod
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
@@ -29,8 +30,9 @@ class Queuey(Generic[Q]):
     Args:
         queues: The queue set.
         url: Where jobs wait, as for `connect`; the environment's ``QUEUEY_URL`` if not given, read
-            when it is first needed.
-        options: The options of the backend, as for `connect`.
+            when it is first needed. Or ``inline:``, to run each job at once in the thread that
+            enqueues it, for development.
+        options: The options of the backend, as for `connect`; ``inline:`` leaves them alone.
 
     Raises:
         ConfigurationError: An argument is wrong; the options are checked as soon as a URL tells
@@ -64,8 +66,9 @@ class Queuey(Generic[Q]):
         self._url = url
         self._options = options
         self._lock = threading.Lock()
-        self._backend: Backend | None = None if url is None else connect(url, **options)
-        """Guarded by `_lock`, as is `_producer`."""
+        self._backend: Backend | None = None if url is None else self._connect(url)
+        """Guarded by `_lock`, as are the next two."""
+        self._stand_in: Backend | None = None
         self._producer: Producer[Q] | None = None
 
     def connect_to(self, url: str) -> None:
@@ -80,16 +83,40 @@ class Queuey(Generic[Q]):
             ConfigurationError: No URL was given, or it cannot be used.
         """
         with self._lock:
+            if self._stand_in is not None:
+                return self._stand_in
             if self._backend is None:
                 url = _url_of_environment() if self._url is None else self._url
-                self._backend = connect(url, **self._options)
+                self._backend = self._connect(url)
             return self._backend
+
+    @contextmanager
+    def using(self, backend: Backend) -> Iterator[None]:
+        """Put a backend in the place of the app's own, in every thread, for a ``with`` block.
+
+        Nothing is dialled, and the caller closes the backend; `close` leaves it alone. Tests use
+        this; see `queuey_sync.testing.use_memory`.
+        """
+        with self._lock:
+            before, self._stand_in = self._stand_in, backend
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._stand_in = before
+
+    def _connect(self, url: str) -> Backend:
+        if url == "inline:":
+            from queuey_sync.worker.inline import InlineBackend  # noqa: PLC0415 - not for the rest
+
+            return InlineBackend(self.queues, self.handlers)
+        return connect(url, **self._options)
 
     def producer(self) -> Producer[Q]:
         """What enqueues jobs; made, and the queues declared, when first asked for."""
         backend = self.backend()
         with self._lock:
-            if self._producer is None:
+            if self._producer is None or self._producer.backend is not backend:
                 self._producer = Producer(backend, self.queues)
             return self._producer
 

@@ -8,11 +8,15 @@ records.
 import time
 from contextvars import ContextVar
 from datetime import timedelta
-from uuid import UUID
+from typing import Any, Self
+from uuid import UUID, uuid4
 
 import msgspec
 
-from queuey_sync.shutdown import Watcher
+from queuey_sync.durations import Duration
+from queuey_sync.jobs import Job, job_type_of
+from queuey_sync.retry import check_duration
+from queuey_sync.shutdown import Shutdown, Watcher
 
 _NO_ID = UUID(int=0)
 _RUNNING = Watcher()
@@ -25,7 +29,7 @@ def _now_ms() -> int:
 class JobContext(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a handler: which job, which attempt, and how long it may take.
 
-    Every field has a neutral default, so that a test can make one by hand.
+    Every field has a neutral default; `for_test` fills in those that depend on each other.
 
     Attributes:
         job_id: The job's id, the same in every attempt.
@@ -56,6 +60,52 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
     correlation_id: str | None = None
     deadline: float | None = None
     watcher: Watcher = _RUNNING
+
+    @classmethod
+    def for_test(
+        cls,
+        job: Job[Any] | type[Job[Any]] | None = None,
+        *,
+        attempt: int = 1,
+        max_attempts: int | None = None,
+        deferrals: int = 0,
+        age: Duration = 0,
+        correlation_id: str | None = None,
+        stopping: bool = False,
+    ) -> Self:
+        """What to call a handler with in a test: ``send_email(job, JobContext.for_test(job))``.
+
+        Args:
+            job: Which job, or of which class; it tells type, queue and policy.
+            attempt: Which attempt this is.
+            max_attempts: How many there may be; by default what the job's or its queue's policy
+                allows, and one without a job.
+            deferrals: How often it was deferred.
+            age: How long ago it was enqueued.
+            correlation_id: The mark of the enqueuing code.
+            stopping: Whether the worker is asked to stop.
+
+        >>> JobContext.for_test(attempt=3, max_attempts=3).is_last_attempt
+        True
+        """
+        job_type = None if job is None else job_type_of(job)
+        if max_attempts is None:
+            max_attempts = job_type.policy.max_attempts if job_type else 1
+        shutdown = Shutdown()
+        if stopping:
+            shutdown.stop()
+        age_ms = check_duration(age, "age", zero=True) // timedelta(milliseconds=1)
+        return cls(
+            job_id=uuid4(),
+            job_type=job_type.name if job_type else "",
+            queue=job_type.queue.full_name if job_type else "",
+            attempt=attempt,
+            max_attempts=max_attempts,
+            deferrals=deferrals,
+            enqueued_at_ms=_now_ms() - age_ms,
+            correlation_id=correlation_id,
+            watcher=shutdown.watcher(),
+        )
 
     @property
     def age(self) -> timedelta:

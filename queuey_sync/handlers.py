@@ -252,10 +252,7 @@ def resolve_policies(
             _log.debug("retry override for job `%s` matches no handler", name)
     by_queue: Mapping[Any, RetryPolicy] = queue_overrides
     return {
-        job_type.name: by_job.get(job_type.name)
-        or by_queue.get(job_type.queue)
-        or job_type.retry
-        or job_type.queue.config.retry
+        job_type.name: by_job.get(job_type.name) or by_queue.get(job_type.queue) or job_type.policy
         for job_type in job_types
     }
 

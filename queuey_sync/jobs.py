@@ -56,6 +56,11 @@ class JobType:
     _from_json: Callable[[bytes | msgspec.Raw], "Job[Any]"]
     _field_count: int
 
+    @property
+    def policy(self) -> RetryPolicy:
+        """Its own policy, or its queue's."""
+        return self.retry or self.queue.config.retry
+
     def encode(self, job: "Job[Any]") -> bytes:
         """The job as compact JSON.
 

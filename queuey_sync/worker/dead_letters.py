@@ -4,8 +4,10 @@ import enum
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Self
 
 from queuey_sync.envelope import Envelope
+from queuey_sync.jobs import Job, job_type_of
 from queuey_sync.observe.escaping import traceback_lines
 
 log = logging.getLogger(__name__)
@@ -31,6 +33,34 @@ class DeadLetter:
     """The very text that goes to the dead-letter queue."""
     max_attempts: int | None
     """Of the policy that judged; None when no handler exists for the job type."""
+
+    @classmethod
+    def for_test(
+        cls,
+        job: Job[Any],
+        *,
+        cause: DeadLetterCause = DeadLetterCause.FATAL,
+        reason: str = "fatal error: made by a test",
+        attempts: int = 1,
+        max_attempts: int | None = None,
+    ) -> Self:
+        """What to call a dead-letter hook with in a test.
+
+        Args:
+            job: The job that was given up on.
+            cause: Why.
+            reason: The same in words.
+            attempts: How many attempts were made.
+            max_attempts: How many there might have been; by default what the job's or its queue's
+                policy allows.
+        """
+        job_type = job_type_of(job)
+        envelope = Envelope.new(job_type.name, job_type.queue.full_name, job_type.encode(job))
+        for _ in range(1, attempts):
+            envelope = envelope.next_attempt()
+        if max_attempts is None:
+            max_attempts = job_type.policy.max_attempts
+        return cls(envelope, cause, reason, max_attempts)
 
     @property
     def attempts(self) -> int:

@@ -85,7 +85,7 @@ class Slots:
         """Start one more runner."""
         if self._watchdog is not None:
             self._watchdog.start()
-        self._executor.submit(self._run)
+        self._executor.submit(self.run)
 
     def stop(self) -> int:
         """Let no more runners begin, and return how many did: an interrupt may lose a start."""
@@ -103,7 +103,8 @@ class Slots:
             self._watchdog.close()
         self._executor.shutdown(wait=False)
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Be a runner, in this thread, until a sentinel is taken or there are no more permits."""
         with self._lock:
             if self._stopping:
                 return

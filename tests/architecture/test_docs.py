@@ -3,7 +3,7 @@
 The blocks of one page are one program, in their order. A block whose first line is a comment with a
 path (`# shop/jobs.py`) is written to that file, and imported in its place. A block after a comment
 ``<!-- no-run: reason -->`` is left out. A page runs in an interpreter and a folder of its own, with
-QUEUEY_URL naming a backend in memory.
+QUEUEY_URL naming a backend in memory. Files that are called ``test_….py`` are then run by pytest.
 """
 
 import os
@@ -59,11 +59,24 @@ def _run(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
         file.write_text(code)
     # Imported, not run, so that jobs declared on a page have a module to be named after.
     (folder / "page.py").write_text("\n".join(program.lines) + "\n")
+    done = _python(folder, "-c", "import page")
+    if done.returncode == 0 and any(path.startswith("test_") for path in program.files):
+        plugins = ("-p", "queuey_sync.testing.plugin", "-p", "no:cacheprovider")
+        return _python(folder, "-m", "pytest", "-q", *plugins)
+    return done
+
+
+def _python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join([str(folder), str(ROOT)])
     return subprocess.run(
-        [sys.executable, "-B", "-W", "error", "-c", "import page"],
+        [sys.executable, "-B", "-W", "error", *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": path, "QUEUEY_URL": "memory:"},
+        env={
+            **os.environ,
+            "PYTHONPATH": path,
+            "QUEUEY_URL": "memory:",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # ours is named, installed or not
+        },
         capture_output=True,
         text=True,
         timeout=60,
@@ -75,7 +88,7 @@ def _run(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     """Every block of the page runs, in order, without an error or a warning."""
     done = _run(page.read_text(encoding="utf-8"), tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stderr or done.stdout
 
 
 EXAMPLE = """
@@ -107,3 +120,9 @@ def test_blocks_share_names_and_errors_have_the_line_of_the_page(tmp_path: Path)
     assert "AssertionError" in done.stderr
     assert f"line {EXAMPLE.splitlines().index('assert NUMBER == 2') + 1}," in done.stderr
     assert _run(EXAMPLE.replace("== 2", "== 1"), tmp_path).returncode == 0
+
+
+def test_the_tests_of_a_page_are_run(tmp_path: Path) -> None:
+    """A file of tests is not just imported."""
+    page = "```python\n# test_one.py\ndef test_one():\n    assert 1 == 2\n```\n"
+    assert "1 failed" in _run(page, tmp_path).stdout

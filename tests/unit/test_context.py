@@ -10,7 +10,9 @@ from uuid import UUID
 import pytest
 
 from queuey_sync.context import JobContext, current_job, set_current
+from queuey_sync.errors import ConfigurationError
 from queuey_sync.shutdown import Shutdown
+from tests.support.shop import Charge, Chase
 
 
 def test_defaults_are_neutral() -> None:
@@ -89,3 +91,30 @@ def test_current_job_is_that_of_the_thread() -> None:
     copy_context().run(run_outer)
     seen.append(current_job())
     assert [None, inner, None, outer, None] == seen
+
+
+def test_a_context_for_a_test_fits_its_job() -> None:
+    """Type, queue and policy are those of the job, given as one or as a class; the id is fresh."""
+    ctx = JobContext.for_test(Chase, attempt=2)
+    assert ("shop.Chase", "shop.mail", 2, 2, True) == (
+        ctx.job_type,
+        ctx.queue,
+        ctx.attempt,
+        ctx.max_attempts,
+        ctx.is_last_attempt,
+    )
+    assert 3 == JobContext.for_test(Charge("ada")).max_attempts, "its queue's"
+    assert 7 == JobContext.for_test(Chase, max_attempts=7).max_attempts
+    assert JobContext.for_test().job_id != JobContext.for_test().job_id
+
+
+def test_a_context_for_a_test_can_be_any() -> None:
+    """Without a job it is neutral; the rest is as the test says."""
+    ctx = JobContext.for_test()
+    assert ("", 1, 1, False) == (ctx.job_type, ctx.attempt, ctx.max_attempts, ctx.stopping)
+    ctx = JobContext.for_test(deferrals=4, age="2h", correlation_id="r1", stopping=True)
+    assert (4, "r1", True) == (ctx.deferrals, ctx.correlation_id, ctx.stopping)
+    assert not ctx.watcher.sleep("1h")
+    assert timedelta(hours=2) <= ctx.age < timedelta(hours=3)
+    with pytest.raises(ConfigurationError, match=r"^age: "):
+        JobContext.for_test(age="soon")

@@ -2,5 +2,5 @@
 
 Jobs are encoded and decoded as for a broker, so that what works here works there. `store.py` has
 the queues and moves messages, `consumption.py` feeds a worker, `delivery.py` settles, `timer.py`
-lets messages wait, and `backend.py` holds them together. Begin with `store.py`.
+and `clock.py` let messages wait, and `backend.py` holds them together. Begin with `store.py`.
 """

@@ -1,6 +1,6 @@
 """What lets a message of the memory backend wait: the `Clock` it asks, and real time as one thread.
 
-It knows nothing of messages. A test moves time by hand: see `queuey_sync.testing.ManualClock`.
+It knows nothing of messages. A clock that a test moves by hand is in `clock.py`.
 """
 
 import itertools
