@@ -19,6 +19,7 @@ from typing import Protocol
 from queuey_sync.envelope import Envelope
 from queuey_sync.errors import QueueyError
 from queuey_sync.queues import QueueConfig
+from queuey_sync.shutdown import Backoff
 
 
 class Delivery(ABC):
@@ -81,6 +82,12 @@ class Listener(Protocol):
 
         `ConsumerStopped` says that the broker or a queue went away; its ``__cause__`` is the fault,
         and is None when the backend was closed in good order. Anything else is a failure to start.
+        """
+
+    def redelivers(self, queue: str) -> None:
+        """What was delivered of this queue and is not settled is back on it, to be delivered again.
+
+        The consumption goes on, after a loss that it has healed.
         """
 
     def settle_failed(self, delivery: Delivery, error: Exception) -> None:
@@ -198,11 +205,17 @@ class Backend(ABC):
 
     @abstractmethod
     def consume(
-        self, configs: Sequence[QueueConfig], inbox: Inbox, listener: Listener
+        self,
+        configs: Sequence[QueueConfig],
+        inbox: Inbox,
+        listener: Listener,
+        reconnect: Backoff | None = None,
     ) -> Consumption:
         """Start pushing deliveries into `inbox`, at most `prefetch` of each queue unsettled.
 
-        Returns at once; that the broker could not be reached is told to the listener.
+        Returns at once; that the broker could not be reached is told to the listener. With
+        `reconnect`, a loss after the first success is healed: it waits, and connects again, for
+        ever; without it, and where there is no connection to lose, a loss is the end.
         """
 
     @abstractmethod

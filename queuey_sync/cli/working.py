@@ -16,6 +16,7 @@ from queuey_sync.cli.logs import set_up_logging
 from queuey_sync.cli.options import Command, current_log, option, takes_app, to_size, to_time_limit
 from queuey_sync.pools.processes import ProcessPool
 from queuey_sync.queues import QueueSet
+from queuey_sync.shutdown import Backoff
 from queuey_sync.worker.worker import Worker
 
 _OPTIONS = (
@@ -61,6 +62,12 @@ _OPTIONS = (
         metavar="DURATION",
         help="How long a stop waits for the jobs that run, before it gives them back; for ever by"
         " default.",
+    ),
+    option(
+        "--reconnect",
+        is_flag=True,
+        help="Connect again when the broker was lost, while jobs that run go on; without it, that"
+        " ends the worker.",
     ),
     option(
         "--start-method",
@@ -112,6 +119,7 @@ def takes_worker(command: Command) -> Command:
         job_timeout: timedelta | None,
         soft_timeout: timedelta | None,
         stop_deadline: timedelta | None,
+        reconnect: bool,
         **rest: Any,  # noqa: ANN401 - those of child processes, and of the command
     ) -> int | None:
         if job_timeout is not None and soft_timeout is not None and soft_timeout >= job_timeout:
@@ -124,6 +132,7 @@ def takes_worker(command: Command) -> Command:
             job_timeout=job_timeout,
             soft_timeout=soft_timeout,
             stop_deadline=stop_deadline,
+            reconnect=Backoff("1s", max="30s") if reconnect else None,
             close_backend_on_shutdown=True,
         )
         return command(worker=worker, **rest)

@@ -12,6 +12,7 @@ from queuey_sync.pools.processes import ProcessPool
 from queuey_sync.pools.threads import ThreadPool
 from queuey_sync.queues import QueueConfig, QueueSet
 from queuey_sync.retry import RetryPolicy, check_integer
+from queuey_sync.shutdown import Backoff
 
 Q = TypeVar("Q", bound=QueueSet)
 
@@ -78,3 +79,10 @@ def check_concurrency(wanted: int | None, default: int) -> int:
         return max(1, default)
     check_integer(wanted, "concurrency", 0, 10_000)
     return max(1, wanted)
+
+
+def check_backoff(wanted: Backoff | None) -> Backoff | None:
+    """Refuse what is no backoff."""
+    if wanted is not None and not isinstance(wanted, Backoff):
+        raise ConfigurationError(f"reconnect: expected a Backoff, got {wanted!r}")
+    return wanted

@@ -40,6 +40,13 @@ class Unsettled:
 
 
 @dataclass(frozen=True, slots=True)
+class Redelivers:
+    """The broker delivers again what was left unsettled of this queue."""
+
+    queue: str
+
+
+@dataclass(frozen=True, slots=True)
 class WatchdogDied:
     """No time limit holds any more."""
 
@@ -61,7 +68,14 @@ class Surveyed:
 
 
 Event = (
-    StopRequested | ConsumptionEnded | RunnerEnded | Unsettled | WatchdogDied | Overdue | Surveyed
+    StopRequested
+    | ConsumptionEnded
+    | RunnerEnded
+    | Unsettled
+    | Redelivers
+    | WatchdogDied
+    | Overdue
+    | Surveyed
 )
 
 
@@ -113,6 +127,10 @@ class Listener:
     def ended(self, error: QueueyError) -> None:
         """Pass it on."""
         self._events.put(ConsumptionEnded(error))
+
+    def redelivers(self, queue: str) -> None:
+        """Pass it on."""
+        self._events.put(Redelivers(queue))
 
     def settle_failed(self, delivery: Delivery, error: Exception) -> None:
         """Count it."""

@@ -30,7 +30,7 @@ from queuey_sync.pools.invoke import invoke
 from queuey_sync.pools.threads import ThreadPool
 from queuey_sync.queues import QueueConfig, QueueSet
 from queuey_sync.retry import check_duration, check_integer
-from queuey_sync.shutdown import Watcher
+from queuey_sync.shutdown import Backoff, Watcher
 from queuey_sync.worker.checks import Limits
 from queuey_sync.worker.dead_letters import DeadLetterHook
 from queuey_sync.worker.events import Listener
@@ -244,12 +244,16 @@ class InlineBackend(Backend):
             del self._thread.waiting
 
     def consume(
-        self, configs: Sequence[QueueConfig], inbox: Inbox, listener: BackendListener
+        self,
+        configs: Sequence[QueueConfig],
+        inbox: Inbox,
+        listener: BackendListener,
+        reconnect: Backoff | None = None,
     ) -> Consumption:
         """Refuse: no worker is needed."""
         text = "inline: jobs run where they are enqueued, and none is left for a worker"
         listener.ended(ConfigurationError(text))
-        return MemoryBackend().consume(configs, inbox, listener)
+        return MemoryBackend().consume(configs, inbox, listener, reconnect)
 
     def depths(self, configs: Sequence[QueueConfig]) -> list[Depth]:
         """Nothing, on every queue."""

@@ -23,7 +23,7 @@ from queuey_sync.observe.escaping import one_line
 from queuey_sync.pools.base import Pool
 from queuey_sync.queues import QueueConfig
 from queuey_sync.retry import RetryPolicy
-from queuey_sync.shutdown import Shutdown
+from queuey_sync.shutdown import Backoff, Shutdown
 from queuey_sync.worker.checks import Limits
 from queuey_sync.worker.drain import Drain, EndedBy
 from queuey_sync.worker.events import (
@@ -31,6 +31,7 @@ from queuey_sync.worker.events import (
     Event,
     Listener,
     Overdue,
+    Redelivers,
     RunnerEnded,
     StopRequested,
     Surveyed,
@@ -64,6 +65,7 @@ class Plan:
     """For jobs that have none of their own."""
     limits: Mapping[str, Limits]
     stop_deadline: timedelta | None
+    reconnect: Backoff | None
     events: SimpleQueue[Event]
     settler: Settler
     stopping: Shutdown
@@ -129,7 +131,7 @@ class Run:
         plan = self._plan
         plan.pool.start()
         listener = Listener(plan.events, plan.settler)
-        consumption = plan.backend.consume(plan.configs, self._inbox, listener)
+        consumption = plan.backend.consume(plan.configs, self._inbox, listener, plan.reconnect)
         try:
             for _ in range(plan.concurrency):
                 self._slots.start_one()
@@ -217,14 +219,19 @@ class Run:
                 self._count_ended(error)
             case Unsettled(queue):
                 self._count_unsettled(queue)
+            case Redelivers(queue):
+                self._unsettled[queue] = 0
             case WatchdogDied(error):
                 self._fail(error)
             case Overdue(change):
                 self._overdue += change
                 self._stuck_at = time.monotonic() + _STUCK_AFTER if self._all_overdue else math.inf
             case Surveyed(survey):
-                if self._drain is not None and self._drain.is_done(survey):
-                    self._end("empty")
+                self._take_survey(survey)
+
+    def _take_survey(self, survey: Survey) -> None:
+        if self._drain is not None and self._drain.is_done(survey):
+            self._end("empty")
 
     def _count_ended(self, error: BaseException | None) -> None:
         self._ended += 1

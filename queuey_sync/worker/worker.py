@@ -17,9 +17,10 @@ from queuey_sync.jobs import Job, check_limits
 from queuey_sync.pools.processes import ProcessPool
 from queuey_sync.queues import QueueConfig, QueueSet, check_queue_set
 from queuey_sync.retry import RetryPolicy, check_duration
-from queuey_sync.shutdown import Shutdown
+from queuey_sync.shutdown import Backoff, Shutdown
 from queuey_sync.worker.checks import (
     Limits,
+    check_backoff,
     check_concurrency,
     check_delays,
     choose_pool,
@@ -58,6 +59,9 @@ class Worker(Generic[Q]):
         on_dead_letter: Called with a `DeadLetter` for every job that is given up on, before it is
             settled.
         close_backend_on_shutdown: Whether `run` closes the backend when it ends.
+        reconnect: What to wait, after the connection was lost, before each try to connect again,
+            while jobs that run go on. Without it, such a loss ends `run`; the first connection is
+            never retried.
 
     Raises:
         ConfigurationError: An argument is wrong, a handler cannot run in such a pool, or two
@@ -98,6 +102,7 @@ class Worker(Generic[Q]):
         job_retry_overrides: Mapping[type[Job[Q]], RetryPolicy] | None = None,
         on_dead_letter: DeadLetterHook | None = None,
         close_backend_on_shutdown: bool = False,
+        reconnect: Backoff | None = None,
     ) -> None:
         policies = resolve_policies(handlers, retry_overrides or {}, job_retry_overrides or {})
         check_delays(policies, backend.longest_delay)
@@ -120,6 +125,7 @@ class Worker(Generic[Q]):
             time_limit=limits.hard,
             limits=resolve_limits(handlers, limits),
             stop_deadline=deadline,
+            reconnect=check_backoff(reconnect),
             events=events,
             settler=Settler(levels, on_dead_letter, lambda queue: events.put(Unsettled(queue))),
             stopping=Shutdown(),

@@ -147,7 +147,7 @@ def test_a_channel_closed_by_the_broker_ends_run(bench: Bench) -> None:
     def fault() -> None:
         assert busy.started.acquire(timeout=20)
         [consumer] = bench.backend._consumers  # type: ignore[attr-defined]
-        [channel] = consumer._channels
+        [channel] = consumer._session.channels
         consumer._call(lambda: channel.channel.basic_ack(999))
         eventually(lambda: worker._plan.stopping.watcher().is_stopping())
         busy.release.set()

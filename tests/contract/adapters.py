@@ -56,6 +56,8 @@ class Listener:
     def ended(self, error: QueueyError) -> None:
         self.errors.append(error)
 
+    def redelivers(self, queue: str) -> None: ...
+
     def settle_failed(self, delivery: Delivery, error: Exception) -> None:
         self.failed.append((delivery, error))
 

@@ -31,6 +31,9 @@ class Listener:
     def ended(self, error: QueueyError) -> None:
         fail(f"ended: {error}")
 
+    def redelivers(self, queue: str) -> None:
+        """There is no connection to lose."""
+
     def settle_failed(self, delivery: Delivery, error: Exception) -> None:
         fail(f"settle failed: {error}")
 

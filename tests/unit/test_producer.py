@@ -20,7 +20,7 @@ from queuey_sync.jobs import Job
 from queuey_sync.producer import Producer
 from queuey_sync.queues import QueueSet, queue
 from queuey_sync.testing import ManualClock
-from tests.contract.adapters import Listener
+from tests.support.listening import Deaf
 
 
 class Shop(QueueSet, prefix="shop"):
@@ -74,20 +74,10 @@ def producer(backend: MemoryBackend) -> Producer[Shop]:
     return Producer(backend, Shop)
 
 
-class Ignore:
-    """Hears nothing of a consumption."""
-
-    def ended(self, error: QueueyError) -> None:
-        """Ignore it."""
-
-    def settle_failed(self, delivery: object, error: Exception) -> None:
-        """Ignore it."""
-
-
 def served(backend: MemoryBackend, member: QueueSet) -> list[Envelope]:
     """What a consumer of the queue gets, in order."""
     inbox = Inbox()
-    backend.consume([member.config], inbox, Ignore())
+    backend.consume([member.config], inbox, Deaf())
     deliveries = [inbox.get_nowait() for _ in range(inbox.qsize())]
     for delivery in deliveries:
         assert delivery is not None
@@ -288,7 +278,7 @@ def test_enqueue_many_tells_which_failed() -> None:
     assert backend.pending("shop.orders") == 3
     taken = [caught.value.job_ids[index] for index in (0, 2, 4)]
     inbox = Inbox()
-    backend.consume([Shop.ORDERS.config], inbox, Listener())
+    backend.consume([Shop.ORDERS.config], inbox, Deaf())
     assert taken == [delivery.envelope.job_id for _ in taken if (delivery := inbox.get_nowait())]
 
 

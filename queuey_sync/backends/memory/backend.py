@@ -14,6 +14,7 @@ from queuey_sync.backends.memory.timer import Clock, TimerThread
 from queuey_sync.envelope import Envelope
 from queuey_sync.errors import BackendError, ConfigurationError
 from queuey_sync.queues import QueueConfig
+from queuey_sync.shutdown import Backoff
 
 
 class MemoryBackend(Backend):
@@ -66,7 +67,11 @@ class MemoryBackend(Backend):
             self._store.place(envelope, body, delay, deferred=True)
 
     def consume(
-        self, configs: Sequence[QueueConfig], inbox: Inbox, listener: Listener
+        self,
+        configs: Sequence[QueueConfig],
+        inbox: Inbox,
+        listener: Listener,
+        reconnect: Backoff | None = None,  # noqa: ARG002 - there is no connection to lose
     ) -> Consumption:
         """Start pushing into `inbox`; prefetch is that of the given configs, and 0 is unlimited."""
         consumption = MemoryConsumption(self._store, configs, inbox, listener)

@@ -1,8 +1,8 @@
 """`RabbitMQBackend`: jobs wait on RabbitMQ.
 
 It turns envelopes into messages for the publisher, and remembers which queues were declared through
-it. `topology.py` says what is on the broker, `publishing/` how it gets there, `consumer.py` how
-jobs come back. It knows no handlers, policies or outcomes.
+it. `topology.py` says what is on the broker, `publishing/` how it gets there, `consuming/` how jobs
+come back. It knows no handlers, policies or outcomes.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 from queuey_sync.backends.base import Backend, Consumption, Depth, Inbox, Listener
 from queuey_sync.backends.rabbitmq import properties
-from queuey_sync.backends.rabbitmq.consumer import Consumer
+from queuey_sync.backends.rabbitmq.consuming.consumer import Consumer
 from queuey_sync.backends.rabbitmq.dialling import connection_parameters
 from queuey_sync.backends.rabbitmq.looking import look
 from queuey_sync.backends.rabbitmq.management import Management, held
@@ -28,6 +28,7 @@ from queuey_sync.backends.rabbitmq.topology import (
 from queuey_sync.envelope import Envelope
 from queuey_sync.errors import BackendError, QueueyError, ShutDown, UnknownQueue
 from queuey_sync.queues import LONGEST_TTL_MS, QueueConfig
+from queuey_sync.shutdown import Backoff
 
 
 class RabbitMQBackend(Backend):
@@ -148,10 +149,16 @@ class RabbitMQBackend(Backend):
         self._publish(Entry(dead_queue, body, properties.of_malformed(queue)))
 
     def consume(
-        self, configs: Sequence[QueueConfig], inbox: Inbox, listener: Listener
+        self,
+        configs: Sequence[QueueConfig],
+        inbox: Inbox,
+        listener: Listener,
+        reconnect: Backoff | None = None,
     ) -> Consumption:
         """Start a consumer thread with a connection of its own."""
-        consumer = Consumer(self._parameters, configs, inbox, listener, self)
+        consumer = Consumer(
+            self._parameters, configs, inbox, listener, self, self._topology, reconnect
+        )
         self._consumers.add(consumer)
         if self.is_closed():
             consumer.refuse()

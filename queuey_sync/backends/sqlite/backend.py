@@ -20,6 +20,7 @@ from queuey_sync.backends.sqlite.schema import Database
 from queuey_sync.envelope import Envelope
 from queuey_sync.errors import PublishRefused, QueueyError, ShutDown
 from queuey_sync.queues import QueueConfig
+from queuey_sync.shutdown import Backoff
 
 _LONGEST_BODY = 16 * 2**20
 """Bytes of one job."""
@@ -112,7 +113,11 @@ class SQLiteBackend(Backend):
         return dict(sorted(failures.items()))
 
     def consume(
-        self, configs: Sequence[QueueConfig], inbox: Inbox, listener: Listener
+        self,
+        configs: Sequence[QueueConfig],
+        inbox: Inbox,
+        listener: Listener,
+        reconnect: Backoff | None = None,  # noqa: ARG002 - there is no connection to lose
     ) -> Consumption:
         """Start a consumer thread; prefetch is that of the given configs, and 0 is unlimited."""
         consumer = Consumer(self._file, configs, inbox, listener, self._consumer_closed)

@@ -12,29 +12,14 @@ import pytest
 from queuey_sync.backends.base import Delivery, Inbox
 from queuey_sync.backends.memory.backend import MemoryBackend
 from queuey_sync.envelope import Envelope
-from queuey_sync.errors import (
-    ConfigurationError,
-    MalformedEnvelope,
-    QueueyError,
-    SettleError,
-    ShutDown,
-)
+from queuey_sync.errors import ConfigurationError, MalformedEnvelope, SettleError, ShutDown
 from queuey_sync.queues import QueueConfig
 from queuey_sync.testing import ManualClock
+from tests.support.listening import Deaf
 from tests.support.waiting import eventually
 
 ORDERS = QueueConfig("shop.orders", prefetch=4)
 DELAY = timedelta(seconds=30)
-
-
-class Listener:
-    """Hears nothing: these tests look at the backend."""
-
-    def ended(self, error: QueueyError) -> None:
-        """Ignore it."""
-
-    def settle_failed(self, delivery: Delivery, error: Exception) -> None:
-        """Ignore it."""
 
 
 @pytest.fixture
@@ -58,7 +43,7 @@ def envelope(number: int = 0, priority: int = 0) -> Envelope:
 def consume(backend: MemoryBackend, config: QueueConfig = ORDERS) -> Inbox:
     """The inbox of a new consumption."""
     inbox = Inbox()
-    backend.consume([config], inbox, Listener())
+    backend.consume([config], inbox, Deaf())
     return inbox
 
 

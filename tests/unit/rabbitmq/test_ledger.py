@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuey_sync.backends.rabbitmq.ledger import Ack, Ledger
+from queuey_sync.backends.rabbitmq.consuming.ledger import Ack, Ledger
 
 
 class _Broker:

@@ -7,13 +7,17 @@ out in `ledger.py`.
 import enum
 import uuid
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.spec import Basic, BasicProperties
 
-from queuey_sync.backends.rabbitmq.ledger import Ledger
+from queuey_sync.backends.rabbitmq.consuming.ledger import Ledger
 from queuey_sync.errors import BackendError
+from queuey_sync.queues import QueueConfig
 
+_OVERDUE = "delivery acknowledgement on channel"
+"""How the broker's reason begins when a delivery was left unsettled for too long."""
 OnMessage = Callable[[BlockingChannel, Basic.Deliver, BasicProperties, bytes], None]
 
 
@@ -25,15 +29,26 @@ class Settling(enum.Enum):
     DISCARD = "discard"
 
 
+class Named(Protocol):
+    """Something that a log can name: a delivery."""
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        ...
+
+
 class ConsumerChannel:
     """A channel that consumes one queue. Owner: the consumer thread."""
 
-    def __init__(self, queue: str, channel: BlockingChannel) -> None:
-        self.queue = queue
+    def __init__(self, config: QueueConfig, channel: BlockingChannel) -> None:
+        self.config = config
+        self.queue = config.full_name
         self.channel = channel
-        self._consumer_tag = consumer_tag(queue)
+        self.in_hand: dict[int, Named] = {}
+        """What was delivered and is not settled, by its tag; the oldest first."""
+        self._consumer_tag = consumer_tag(self.queue)
         self._ledger = Ledger()
-        self._prefetch = 0
         self._cancelled = False
 
     @property
@@ -41,11 +56,10 @@ class ConsumerChannel:
         """Whether it can still settle anything, as far as is known. From any thread."""
         return self.channel.is_open
 
-    def consume(self, prefetch: int, on_message: OnMessage) -> None:
-        """Subscribe, with at most `prefetch` messages unsettled."""
-        self._prefetch = prefetch
+    def consume(self, on_message: OnMessage) -> None:
+        """Subscribe, with at most the queue's prefetch of messages unsettled."""
         self.channel.add_on_cancel_callback(self._on_cancel)
-        self.channel.basic_qos(prefetch_count=prefetch)
+        self.channel.basic_qos(prefetch_count=self.config.prefetch)
         self.channel.basic_consume(self.queue, on_message, consumer_tag=self._consumer_tag)
 
     def ready(self) -> int:
@@ -55,7 +69,7 @@ class ConsumerChannel:
         to a second request, which changes nothing, does not.
         """
         count: int = self.channel.queue_declare(self.queue, passive=True).method.message_count
-        self.channel.basic_qos(prefetch_count=self._prefetch)
+        self.channel.basic_qos(prefetch_count=self.config.prefetch)
         return count
 
     def cancel(self) -> None:
@@ -72,9 +86,17 @@ class ConsumerChannel:
             return reason or BackendError(f"the channel of queue `{self.queue}` was closed")
         return None
 
+    def overdue(self) -> str:
+        """What the broker closed the channel for, if it was not settled within its time limit."""
+        reason = str(self.fault())
+        if _OVERDUE not in reason or not self.in_hand:
+            return ""
+        return next(iter(self.in_hand.values())).name
+
     def send(self, settled: Sequence[tuple[int, Settling]]) -> None:
         """Settle messages at the broker, by their delivery tags, with as few frames as possible."""
         for tag, settling in settled:
+            self.in_hand.pop(tag, None)
             if settling is not Settling.ACK:
                 self.channel.basic_nack(tag, requeue=settling is Settling.REQUEUE)
                 self._ledger.reject([tag])

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from queuey_sync.backends.base import Delivery
-from queuey_sync.backends.rabbitmq.channel import ConsumerChannel, Settling
+from queuey_sync.backends.rabbitmq.consuming.channel import ConsumerChannel, Settling
 from queuey_sync.envelope import Envelope
 from queuey_sync.errors import MalformedEnvelope, QueueyError, SettleError
 from queuey_sync.observe.escaping import one_line

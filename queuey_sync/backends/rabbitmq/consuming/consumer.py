@@ -1,8 +1,9 @@
-"""Consuming: one thread that owns one blocking connection, with a channel for each queue.
+"""Consuming: one thread that owns one blocking connection at a time (`session.py`).
 
 The thread moves deliveries into the worker's inbox, serves heartbeats, and sends the settlements
 that other threads hand to it; it runs no user code and publishes nothing. Other threads only append
-to a deque and wake it with ``add_callback_threadsafe``, the one call that pika allows them.
+to a deque and wake it with ``add_callback_threadsafe``, the one call that pika allows them. If it
+is to reconnect, it dials again after a loss; else the loss is the end.
 """
 
 import enum
@@ -11,30 +12,26 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from queue import Empty
 from typing import TypeVar
 
 import pika
-from pika.adapters.blocking_connection import BlockingChannel
 from pika.connection import Parameters
 from pika.exceptions import AMQPError, ChannelClosed, ChannelWrongStateError
-from pika.spec import Basic, BasicProperties
 
 from queuey_sync.backends.base import Inbox, Listener, Survey
-from queuey_sync.backends.rabbitmq.channel import ConsumerChannel, Settling
-from queuey_sync.backends.rabbitmq.delivery import Copies, RabbitMQDelivery
-from queuey_sync.backends.rabbitmq.dialling import address, fault_text, quieten_pika
-from queuey_sync.errors import (
-    BackendError,
-    BrokerUnavailable,
-    ConsumerStopped,
-    QueueyError,
-    SettleError,
-)
+from queuey_sync.backends.rabbitmq.consuming.channel import ConsumerChannel, Settling
+from queuey_sync.backends.rabbitmq.consuming.delivery import Copies, RabbitMQDelivery
+from queuey_sync.backends.rabbitmq.consuming.session import Session, by_channel
+from queuey_sync.backends.rabbitmq.consuming.untaken import Untaken
+from queuey_sync.backends.rabbitmq.dialling import address
+from queuey_sync.backends.rabbitmq.topology import Topology
+from queuey_sync.durations import format_duration
+from queuey_sync.errors import BackendError, ConsumerStopped, QueueyError, SettleError
 from queuey_sync.observe.escaping import one_line
 from queuey_sync.queues import QueueConfig
+from queuey_sync.shutdown import Backoff, Shutdown
 
 E = TypeVar("E", bound=QueueyError)
 
@@ -65,19 +62,27 @@ class Consumer:
         inbox: Where deliveries go.
         listener: Hears of the end, and of settlements that failed.
         copies: Where deliveries place their copies.
+        topology: What to declare when consuming begins again.
+        reconnect: How long to wait before each new dial after a loss; None for not at all.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917
         self,
         parameters: Parameters,
         configs: Sequence[QueueConfig],
         inbox: Inbox,
         listener: Listener,
         copies: Copies,
+        topology: Topology,
+        reconnect: Backoff | None,
     ) -> None:
         self._parameters = parameters
+        self._topology = topology
+        self._reconnect = reconnect
+        self._halt = Shutdown()
+        """Stopped by a stop, to end the wait before a dial."""
         self._configs = configs
-        self._inbox = inbox
+        self._untaken = Untaken(inbox)
         self._listener = listener
         self._copies = copies
         self._lock = threading.Lock()
@@ -98,15 +103,14 @@ class Consumer:
         self._flush_pending = False
         """Set before a flush is scheduled; cleared by the flush before it looks at `_settled`."""
         self._connection: pika.BlockingConnection | None = None
-        """Set by the consumer thread before it is `CONSUMING`, and never changed after."""
+        """That of the session. Set by the consumer thread, before it is `CONSUMING`."""
         self._told = False
         """Whether the listener knows of the end. Guarded by `_lock`."""
         self._surveys: deque[Callable[[Survey], None]] = deque()
         """Who waits for one. Appended by any thread, emptied by the consumer thread."""
         # The consumer thread owns the rest.
-        self._channels: list[ConsumerChannel] = []
-        self._delivered = 0
-        """How many deliveries were put into the inbox."""
+        self._session: Session | None = None
+        """The last one; None before the first."""
         self._late: list[RabbitMQDelivery] = []
         """What arrived after the inbox was emptied, to be given back as well."""
         self._thread = threading.Thread(target=self._run, name="queuey-consumer", daemon=True)
@@ -120,6 +124,7 @@ class Consumer:
 
     def stop(self, runners: int) -> None:
         """Give back what nobody has taken, then wake the takers; see `Consumption`."""
+        self._halt.stop()
         with self._lock:
             self._runners = runners
             if self._phase is _Phase.CONSUMING and not self._gave_back:
@@ -128,7 +133,7 @@ class Consumer:
             if self._phase is _Phase.CONNECTING:
                 # Nothing was delivered yet, and a dial can hang: it is abandoned, never joined.
                 self._phase = _Phase.ABANDONED
-            self._put_sentinels()
+            self._untaken.wake(self._runners or 0)
 
     def close(self) -> None:
         """Send what was settled, then hang up; see `Consumption`."""
@@ -140,9 +145,7 @@ class Consumer:
             if self._thread.is_alive():
                 silence = BackendError(f"{address(self._parameters)} does not answer")
                 self._tell(self._stopped(silence))
-        lost = SettleError("the connection was lost before the broker heard of it")
-        for delivery, _ in self._take_settled():
-            self._report(delivery, lost)
+        self._fail_settled()
 
     # Called by the backend.
 
@@ -158,6 +161,7 @@ class Consumer:
     def backend_closed(self) -> None:
         """Take no more, and tell the listener; what runs can still be acked until `close`."""
         self._backend_closed = True
+        self._halt.stop()
         self._call(_nothing)
 
     # Called by deliveries, on any thread.
@@ -188,114 +192,143 @@ class Consumer:
         error: QueueyError | None
         try:
             error = self._connect_and_serve()
+            while error is not None and self._waited_after(error):
+                error = self._connect_and_serve()
         except Exception as fault:
             log.exception("the consumer thread failed")
             error = self._stopped(fault)
         self._end(error)
 
     def _connect_and_serve(self) -> QueueyError | None:
-        quieten_pika()
         try:
-            connection = pika.BlockingConnection(self._parameters)
-        except (AMQPError, OSError) as fault:
-            return _caused_by(fault, BrokerUnavailable(self._text("cannot reach", fault)))
+            session = Session(self._parameters, self._arrived)
+        except QueueyError as error:
+            return error
         try:
             for config in self._configs:
-                self._consume(connection, config)
-            self._serve(connection)
+                if self._session is not None:
+                    session.declare(self._topology.declarations(config))
+                session.consume(config)
+            return self._serve(session)
         except AMQPError as fault:
             return self._stopped(fault)
         except QueueyError as error:
             return error
         finally:
-            _hang_up(connection)
-        return None
+            session.hang_up()
 
-    def _text(self, what: str, fault: Exception) -> str:
-        return f"{what} {address(self._parameters)}: {fault_text(fault, self._parameters)}"
+    def _waited_after(self, error: QueueyError) -> bool:
+        """Wait until it is time for a new dial; False when there is to be none."""
+        if self._reconnect is None or self._session is None:
+            return False  # the first dial fails at once
+        with self._lock:
+            if self._phase is _Phase.ABANDONED or self._runners is not None or self._gave_back:
+                return False
+            self._phase = _Phase.CONNECTING
+        self._untaken.drop(self._session.channels)  # all of it is back on its queues
+        self._fail_settled()
+        for config in self._configs:
+            self._listener.redelivers(config.full_name)
+        lost = isinstance(error, ConsumerStopped)
+        what = f"lost {address(self._parameters)}: {error.__cause__}" if lost else str(error)
+        delay = format_duration(self._reconnect.failed())
+        log.warning("%s; connecting again in %s", one_line(what), delay)
+        return self._reconnect.wait(self._halt.watcher())
 
-    def _stopped(self, fault: Exception) -> ConsumerStopped:
+    def _stopped(self, fault: BaseException) -> ConsumerStopped:
         return _caused_by(fault, ConsumerStopped(self._configs[0].full_name))
 
-    def _consume(self, connection: pika.BlockingConnection, config: QueueConfig) -> None:
-        channel = ConsumerChannel(config.full_name, connection.channel())
-        inbox, copies, queue = self._inbox, self._copies, config.full_name
+    def _arrived(self, channel: ConsumerChannel, tag: int, body: bytes) -> None:
+        delivery = RabbitMQDelivery(channel.queue, body, tag, channel, self, self._copies)
+        channel.in_hand[tag] = delivery
+        if self._gave_back:
+            self._late.append(delivery)
+        else:
+            self._untaken.put(delivery)
 
-        def on_message(
-            _channel: BlockingChannel, method: Basic.Deliver, _: BasicProperties, body: bytes
-        ) -> None:
-            tag = method.delivery_tag or 0  # a delivery has one; only pika's types allow none
-            delivery = RabbitMQDelivery(queue, body, tag, channel, self, copies)
-            if self._gave_back:
-                self._late.append(delivery)
-            else:
-                self._delivered += 1
-                inbox.put(delivery)
-
-        try:
-            channel.consume(config.prefetch, on_message)
-        except ChannelClosed as fault:
-            text = self._text(f"cannot consume queue `{queue}` of", fault)
-            raise BackendError(text) from fault
-        self._channels.append(channel)
-
-    def _serve(self, connection: pika.BlockingConnection) -> None:
+    def _serve(self, session: Session) -> QueueyError | None:
         with self._lock:
             if self._phase is _Phase.ABANDONED:
-                return
-            self._connection = connection
+                return None
+            self._session = session
+            self._connection = session.connection
             self._phase = _Phase.CONSUMING
+        if self._reconnect is not None:
+            self._reconnect.succeeded()
         names = ", ".join(config.full_name for config in self._configs)
         log.info("consuming %s from %s", names, address(self._parameters))
+        self._flush()
         while not self._closing:
-            connection.process_data_events(time_limit=_POLL)
-            end = self._look_for_an_end()
+            if self._surveys and not self._gave_back:
+                self._answer(session)
+            session.connection.process_data_events(time_limit=_POLL)
+            if (loss := session.loss()) is not None:  # noticed while something was sent
+                return self._stopped(loss)
+            end = self._look_for_an_end(session)
             if not self._gave_back and (end is not None or self._runners is not None):
-                self._give_back()
+                self._give_back(session)
             if end is not None:
                 self._tell(end)
-            elif self._surveys and not self._gave_back:
-                self._look_at_queues(connection)
         self._flush()
+        return None
 
-    def _look_for_an_end(self) -> ConsumerStopped | None:
+    def _look_for_an_end(self, session: Session) -> ConsumerStopped | None:
         """What ends the consuming while the connection lives on, so that running jobs are acked."""
-        for channel in self._channels:
+        for channel in list(session.channels):
             fault = channel.fault()
-            if fault is not None:
+            if fault is not None and not self._reopened(session, channel, fault):
                 return _caused_by(fault, ConsumerStopped(channel.queue))
         if self._backend_closed and self._runners is None:
             return ConsumerStopped(self._configs[0].full_name)
         return None
 
-    def _look_at_queues(self, connection: pika.BlockingConnection) -> None:
+    def _reopened(self, session: Session, channel: ConsumerChannel, fault: BaseException) -> bool:
+        """Consume a queue again whose channel or consumer is gone, if that is to be done."""
+        overdue = channel.overdue()
+        if self._gave_back or not (overdue or self._reconnect is not None):
+            return False
+        if overdue:
+            log.error(
+                "%s was not settled within the broker's delivery acknowledgement timeout, so it"
+                " runs again: raise the broker's consumer_timeout, or give the job a shorter time"
+                " limit: %s",
+                overdue,
+                one_line(fault),
+            )
+        else:
+            log.warning("queue `%s`: %s; consuming it again", channel.queue, one_line(fault))
+        session.channels.remove(channel)
+        if not channel.is_open:
+            self._untaken.drop([channel])
+        self._listener.redelivers(channel.queue)
+        if not overdue:
+            session.declare(self._topology.declarations(channel.config))
+        session.consume(channel.config)
+        return True
+
+    def _answer(self, session: Session) -> None:
+        """Look at all queues, for those who wait for it."""
         answers = [self._surveys.popleft() for _ in range(len(self._surveys))]
         try:
-            ready = {channel.queue: channel.ready() for channel in self._channels}
+            ready = session.survey()
         except (ChannelClosed, ChannelWrongStateError):
-            return  # `_look_for_an_end` sees it next
-        connection.process_data_events(time_limit=0)  # counts what arrived meanwhile
+            self._surveys.extend(answers)  # `_look_for_an_end` sees it next
+            return
         for answer in answers:
-            answer(Survey(ready, self._delivered))
+            answer(Survey(ready, self._untaken.delivered))
 
-    def _give_back(self) -> None:
+    def _give_back(self, session: Session) -> None:
         with self._lock:
             # First of all, since a broker that has fallen silent answers no cancel.
-            untaken = self._take_inbox()
+            untaken = self._untaken.take()
             self._gave_back = True
-            self._put_sentinels()
-        alive = [channel for channel in self._channels if channel.is_open]
-        for channel in alive:
-            channel.cancel()
-        given_back = [(delivery, Settling.REQUEUE) for delivery in (*untaken, *self._late)]
-        for channel, batch in _by_channel(given_back):
-            if channel in alive:  # what a dead one delivered is back on its queue already
-                channel.send([(delivery.tag, settling) for delivery, settling in batch])
+            self._untaken.wake(self._runners or 0)
+        session.give_back([*untaken, *self._late])
 
     def _flush(self) -> None:
         """Send every settlement handed over so far. Raises nothing, since pika would pass it on."""
         self._flush_pending = False
-        for channel, batch in _by_channel(self._take_settled()):
+        for channel, batch in by_channel(self._take_settled()):
             try:
                 channel.send([(delivery.tag, settling) for delivery, settling in batch])
             except Exception as error:  # noqa: BLE001 - every one of them is told, whatever it was
@@ -308,8 +341,8 @@ class Consumer:
                 return
             self._phase = _Phase.ENDED
             if not self._gave_back:
-                self._take_inbox()  # without the connection, all of it is back on its queue already
-                self._put_sentinels()
+                self._untaken.take()  # without the connection, it is all back on its queue
+                self._untaken.wake(self._runners or 0)
         if error is not None:
             self._tell(error)
 
@@ -321,24 +354,15 @@ class Consumer:
 
     # Shared by both sides.
 
-    def _put_sentinels(self) -> None:
-        for _ in range(self._runners or 0):
-            self._inbox.put(None)
-
-    def _take_inbox(self) -> list[RabbitMQDelivery]:
-        """Everything that nobody has taken, in order."""
-        taken = []
-        with suppress(Empty):
-            while True:
-                delivery = self._inbox.get_nowait()
-                if isinstance(delivery, RabbitMQDelivery):
-                    taken.append(delivery)
-        return taken
-
     def _take_settled(self) -> Iterator[tuple[RabbitMQDelivery, Settling]]:
         with suppress(IndexError):
             while True:
                 yield self._settled.popleft()
+
+    def _fail_settled(self) -> None:
+        lost = SettleError("the connection was lost before the broker heard of it")
+        for delivery, _ in self._take_settled():
+            self._report(delivery, lost)
 
     def _report(self, delivery: RabbitMQDelivery, error: Exception) -> None:
         if delivery.is_malformed:
@@ -347,24 +371,9 @@ class Consumer:
             self._listener.settle_failed(delivery, error)
 
 
-def _by_channel(
-    settled: Iterable[tuple[RabbitMQDelivery, Settling]],
-) -> Iterable[tuple[ConsumerChannel, list[tuple[RabbitMQDelivery, Settling]]]]:
-    batches: dict[ConsumerChannel, list[tuple[RabbitMQDelivery, Settling]]] = {}
-    for delivery, settling in settled:
-        batches.setdefault(delivery.channel, []).append((delivery, settling))
-    return batches.items()
-
-
 def _caused_by(fault: BaseException, error: E) -> E:
     error.__cause__ = fault
     return error
-
-
-def _hang_up(connection: pika.BlockingConnection) -> None:
-    with suppress(AMQPError):
-        if connection.is_open:
-            connection.close()
 
 
 def _nothing() -> None:
