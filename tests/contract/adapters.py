@@ -7,14 +7,14 @@ import sqlite3
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import timedelta
 from pathlib import Path
 from queue import Empty
 from typing import Unpack
 
 import pika
-from pika.exceptions import ChannelClosedByBroker
+from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from queuey_sync.backends.base import Backend, Delivery, Inbox
 from queuey_sync.backends.memory.backend import MemoryBackend
@@ -263,7 +263,8 @@ class RabbitMQAdapter(Adapter):
         super().close()
         for backend in self._backends:
             backend.close()
-        self._connection.close()
+        with suppress(AMQPError):  # a broker that was killed; what is open here is closed still
+            self._connection.close()
 
 
 class SQLiteAdapter(Adapter):
