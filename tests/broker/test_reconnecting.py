@@ -98,7 +98,7 @@ def test_a_cut_in_every_moment_loses_nothing(
             done[job.customer] += 1
 
     with bench.working({bench.shop.Charge: charge}, reconnect=_soon()):
-        eventually(lambda: "consuming" in caplog.text)
+        eventually(lambda: " consuming " in caplog.text)
         for batch in range(10):
             _enqueue(bench, *(str(n) for n in range(batch * 100, batch * 100 + 100)))
             proxy.cut()
@@ -227,7 +227,7 @@ def test_a_stop_while_the_broker_is_away_ends_at_once(
     bench, proxy = through_proxy
     caplog.set_level(logging.INFO)
     with bench.working({}, reconnect=Backoff("15m")):
-        eventually(lambda: "consuming" in caplog.text)
+        eventually(lambda: " consuming " in caplog.text)
         proxy.refuse()
         eventually(lambda: "connecting again in 900s" in caplog.text)
         started = time.monotonic()
@@ -281,7 +281,7 @@ def test_each_wait_is_longer_until_it_is_back(
             assert 1 == caplog.text.count("connecting again in 100ms")
             assert 1 == caplog.text.count("connecting again in 200ms")
             proxy.accept()
-            eventually(lambda: "consuming" in caplog.text)
+            eventually(lambda: " consuming " in caplog.text)
     assert "guest:guest" not in caplog.text
 
 
