@@ -133,6 +133,8 @@ class Commands:
         """End what still runs."""
         for running in self._started:
             if running.process.poll() is None:
+                if os.getpgid(running.process.pid) == running.process.pid:
+                    os.killpg(running.process.pid, signal.SIGKILL)  # it runs under something else
                 running.send(signal.SIGKILL)
                 running.process.kill()
                 running.process.wait()

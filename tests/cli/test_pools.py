@@ -59,7 +59,7 @@ def test_lines_from_children_are_whole_and_name_their_job(commands: Commands) ->
         commands,
         *("-P", "process", "-c", "4"),
         jobs=("log",) * 12,
-        under=("sh", "-c", '"$@" 2>&1 >/dev/null | cat >&2', "sh"),
+        under=("setsid", "sh", "-c", '"$@" 2>&1 >/dev/null | cat >&2', "sh"),
     )
     wanted = 12 * 3 * 30
     eventually(lambda: wanted == sum("INFO crew: x" in line for line in worker.err_lines), 30)
