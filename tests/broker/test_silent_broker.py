@@ -1,5 +1,6 @@
 """A stop must be bounded and honest also when the broker has fallen silent under the worker."""
 
+import logging
 import os
 import signal
 import threading
@@ -51,15 +52,16 @@ def test_a_stop_while_the_broker_is_silent(
 
 
 def test_an_idle_worker_stops_soon_under_a_frozen_broker(
-    private_broker: Broker, fresh_queue: FreshQueues
+    private_broker: Broker, fresh_queue: FreshQueues, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With nothing to settle or publish there is nothing to wait for, but it is told."""
+    caplog.set_level(logging.INFO)
     adapter = RabbitMQAdapter(private_broker.url, fresh_queue)
     bench = Bench(adapter, fresh_queue.prefix)
     worker = bench.worker({}, close_backend_on_shutdown=True)
     ended: list[QueueyError | None] = []
     thread = _start(worker, ended)
-    eventually(lambda: _consumers(adapter, bench.orders) == 1)
+    eventually(lambda: " consuming " in caplog.text)
     with _frozen(private_broker):
         began = time.monotonic()
         worker.handle().shutdown()
