@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Never, Self
+from typing import Literal, Never, Self, get_args
 
 from queuey_sync.durations import Duration
 from queuey_sync.errors import ConfigurationError
@@ -31,10 +31,16 @@ LONGEST_TTL_MS = 2_147_483_647
 LONGEST_NAME = 255
 """Bytes of a name; AMQP cannot encode more."""
 
-_ROOM = LONGEST_NAME - len(f"{DEFERRED_SUFFIX}.{LONGEST_TTL_MS}")
+Kind = Literal["classic", "quorum"]
+"""How RabbitMQ keeps a queue: on one node, or on several that agree. Other backends ignore it."""
+HOLD_SUFFIXES: Mapping[Kind, str] = {"classic": "", "quorum": ".quorum"}
+"""The hold queues of a quorum queue ``q`` are ``q.deferred.quorum.<ms>``: it is another queue."""
+
 _DERIVED = re.compile(
-    rf"(.+)(?:{re.escape(DEAD_SUFFIX)}|{re.escape(DEFERRED_SUFFIX)}\.[0-9]+)", re.DOTALL
+    rf"(.+)(?:{re.escape(DEAD_SUFFIX)}|{re.escape(DEFERRED_SUFFIX)}(?:\.quorum)?\.[0-9]+)",
+    re.DOTALL,
 )
+_LEVELS = 10
 _ONE_ATTEMPT = RetryPolicy.none()
 _SHORTEST_TTL = timedelta(milliseconds=1)
 _LONGEST_TTL = timedelta(milliseconds=2**32 - 1)
@@ -58,14 +64,16 @@ class QueueConfig:
         message_ttl: How long a job may wait before the broker drops it; None is for ever.
         max_priority: The highest priority level; None for a queue without levels (0 becomes None).
         retry: Judges the jobs on this queue that have no policy of their own.
+        kind: How RabbitMQ keeps it.
     """
 
     full_name: str
     prefetch: int = 16
     durable: bool = True
     message_ttl: timedelta | None = None
-    max_priority: int | None = 10
+    max_priority: int | None = _LEVELS
     retry: RetryPolicy = _ONE_ATTEMPT
+    kind: Kind = "classic"
 
     def __post_init__(self) -> None:
         if self.max_priority == 0:
@@ -78,11 +86,19 @@ class QueueConfig:
 
 
 class _Declared:
-    """What `queue()` returns. Equal only to itself: equal values of an enum become aliases."""
+    """What `queue()` returns. Equal only to itself: equal values of an enum become aliases.
 
-    def __init__(self, name: str | None, config: QueueConfig) -> None:
+    Name and kind are its set's to decide where they are None. `has_levels` tells whether it was
+    given a number of levels, which not every kind can have.
+    """
+
+    def __init__(
+        self, name: str | None, kind: Kind | None, config: QueueConfig, *, has_levels: bool
+    ) -> None:
         self.name = name
+        self.kind = kind
         self.config = config
+        self.has_levels = has_levels
 
 
 def queue(
@@ -91,8 +107,9 @@ def queue(
     prefetch: int = 16,
     durable: bool = True,
     message_ttl: Duration | None = None,
-    max_priority: int = 10,
+    max_priority: int | None = None,
     retry: RetryPolicy | None = None,
+    kind: Kind | None = None,
     **unknown: Never,
 ) -> object:
     """Declare one queue, as the value of a member of a `QueueSet`.
@@ -102,8 +119,10 @@ def queue(
         prefetch: How many unsettled deliveries one worker may hold, 1 to 65535.
         durable: Whether it survives a restart of the broker.
         message_ttl: How long a job may wait before the broker drops it, 1 ms to 4294967295 ms.
-        max_priority: The highest priority level, 1 to 255; 0 makes it a queue without levels.
+        max_priority: The highest priority level, 1 to 255, 10 by default; 0 makes it a queue
+            without levels. A quorum queue has two levels of the broker's own.
         retry: Judges the jobs that have no policy of their own; one attempt by default.
+        kind: How RabbitMQ keeps it, ``"classic"`` or ``"quorum"``; by default as its set says.
         **unknown: Nothing; what does not exist is refused by name.
 
     Raises:
@@ -114,17 +133,23 @@ def queue(
         check_text(name, "name")
     check_integer(prefetch, "prefetch", 1, 65535)
     check_boolean(durable, "durable")
-    check_integer(max_priority, "max_priority", 0, 255)
+    has_levels = max_priority is not None
+    levels = _LEVELS if max_priority is None else max_priority
+    check_integer(levels, "max_priority", 0, 255)
+    if kind is not None:
+        _check_kind(kind, "kind")
     ttl = None if message_ttl is None else _check_ttl(message_ttl)
     policy = _ONE_ATTEMPT if retry is None else retry
     check_policy(policy, "retry")
-    return _Declared(name, QueueConfig("", prefetch, durable, ttl, max_priority, policy))
+    config = QueueConfig("", prefetch, durable, ttl, levels, policy)
+    return _Declared(name, kind, config, has_levels=has_levels)
 
 
 class QueueSet(enum.Enum):
     """The queues of an app; subclass it, with one `queue()` for each member.
 
-    The class keyword ``prefix`` goes before each name, with a dot between.
+    The class keyword ``prefix`` goes before each name, with a dot between; ``kind`` is that of the
+    members which do not give their own.
 
     >>> class Queues(QueueSet, prefix="shop"):
     ...     EMAILS = queue(prefetch=10)
@@ -137,16 +162,19 @@ class QueueSet(enum.Enum):
 
     _config: QueueConfig
 
-    def __init_subclass__(cls, *, prefix: str | None = None, **unknown: Never) -> None:
+    def __init_subclass__(
+        cls, *, prefix: str | None = None, kind: Kind = "classic", **unknown: Never
+    ) -> None:
         super().__init_subclass__()
         refuse_unknown(unknown, cls.__name__, _MEMBER_OPTIONS)
+        _check_kind(kind, f"{cls.__name__}: kind")
         if prefix is not None:
             _check_prefix(prefix)
         if not cls.__members__:
             raise ConfigurationError(f"{cls.__name__}: a queue set needs at least one queue()")
         taken: dict[str, str] = {}
         for key, member in cls.__members__.items():
-            config = _configure(cls, key, member, prefix)
+            config = _configure(cls, key, member, prefix, kind)
             other = taken.setdefault(config.full_name, key)
             if other != key:
                 raise ConfigurationError(
@@ -180,9 +208,9 @@ class QueueSet(enum.Enum):
 
 
 def _configure(
-    queues: type[QueueSet], key: str, member: QueueSet, prefix: str | None
+    queues: type[QueueSet], key: str, member: QueueSet, prefix: str | None, kind: Kind
 ) -> QueueConfig:
-    declared = member.value
+    declared: object = member.value
     if not isinstance(declared, _Declared):
         raise ConfigurationError(f"{queues.__name__}.{key}: expected queue(...), got {declared!r}")
     if member.name != key:
@@ -198,11 +226,27 @@ def _configure(
     if not name:
         raise ConfigurationError(f"{queues.__name__}.{key}: the member's name is empty; give name=")
     full_name = name if prefix is None else f"{prefix}.{name}"
-    _check_full_name(full_name, f"{queues.__name__}.{key}: name")
-    return replace(declared.config, full_name=full_name)
+    kind = kind if declared.kind is None else declared.kind
+    _check_full_name(full_name, kind, f"{queues.__name__}.{key}: name")
+    if kind == "quorum":
+        _check_quorum(declared, f"{queues.__name__}.{key}")
+    return replace(declared.config, full_name=full_name, kind=kind)
 
 
-def _check_full_name(name: str, where: str) -> None:
+def _check_quorum(declared: _Declared, where: str) -> None:
+    if declared.has_levels:
+        raise ConfigurationError(
+            f"{where}: max_priority: a quorum queue has two levels of the broker's own; leave it"
+            ' out, or give kind="classic"'
+        )
+    if not declared.config.durable:
+        raise ConfigurationError(
+            f"{where}: durable: a quorum queue is always durable; leave it out, or give"
+            ' kind="classic"'
+        )
+
+
+def _check_full_name(name: str, kind: Kind, where: str) -> None:
     check_text(name, where)
     if name.startswith("amq."):
         raise ConfigurationError(
@@ -210,9 +254,10 @@ def _check_full_name(name: str, where: str) -> None:
             " another name= or prefix="
         )
     size = len(name.encode())
-    if size > _ROOM:
+    room = LONGEST_NAME - len(f"{DEFERRED_SUFFIX}{HOLD_SUFFIXES[kind]}.{LONGEST_TTL_MS}")
+    if size > room:
         raise ConfigurationError(
-            f"{where}: `{name}` has {size} bytes; at most {_ROOM} leave room for its hold queues;"
+            f"{where}: `{name}` has {size} bytes; at most {room} leave room for its hold queues;"
             " give a shorter name= or prefix="
         )
 
@@ -265,6 +310,12 @@ def _check_prefix(prefix: object) -> None:
     check_text(prefix, "prefix")
     if str(prefix).endswith("."):
         raise ConfigurationError(f"prefix: {prefix!r} must not end in a dot; it is added")
+
+
+def _check_kind(value: object, key: str) -> None:
+    if value not in get_args(Kind):
+        kinds = " or ".join(repr(one) for one in get_args(Kind))
+        raise ConfigurationError(f"{key}: expected {kinds}, got {value!r}")
 
 
 def _check_ttl(value: Duration) -> timedelta:

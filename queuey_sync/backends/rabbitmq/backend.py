@@ -27,7 +27,7 @@ from queuey_sync.backends.rabbitmq.topology import (
 )
 from queuey_sync.envelope import Envelope
 from queuey_sync.errors import BackendError, QueueyError, ShutDown, UnknownQueue
-from queuey_sync.queues import LONGEST_TTL_MS, QueueConfig
+from queuey_sync.queues import LONGEST_TTL_MS, Kind, QueueConfig
 from queuey_sync.shutdown import Backoff
 
 
@@ -91,9 +91,9 @@ class RabbitMQBackend(Backend):
         """The name of the dead-letter queue of `queue`."""
         return self._topology.dead_queue(queue)
 
-    def hold_queue(self, queue: str, ttl_ms: int) -> str:
+    def hold_queue(self, queue: str, ttl_ms: int, kind: Kind = "classic") -> str:
         """The name of the queue where jobs of `queue` wait for `ttl_ms`."""
-        return self._topology.hold_queue(queue, ttl_ms)
+        return self._topology.hold_queue(queue, ttl_ms, kind)
 
     def declare(self, configs: Sequence[QueueConfig]) -> None:
         """Declare these queues and their dead-letter queues, in order."""

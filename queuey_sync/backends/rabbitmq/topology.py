@@ -4,6 +4,9 @@ A queue ``q`` comes with ``q.dead``, for jobs given up on, and with hold queues 
 one for each rounded delay: a message in one expires after that time and the broker moves it back to
 ``q``. Nothing consumes a hold queue. Its arguments follow from its name alone, so that any two
 processes agree on them. `options.py` explains the knobs; `publishing/` declares.
+
+A quorum queue has quorum queues for its dead letters and holds. What their arguments are for is
+told where they stand; each was found necessary on a real broker.
 """
 
 import math
@@ -14,27 +17,48 @@ from datetime import timedelta
 from queuey_sync.backends.rabbitmq.options import Options
 from queuey_sync.durations import ceil_ms, format_duration
 from queuey_sync.errors import BackendError
-from queuey_sync.queues import LONGEST_NAME, LONGEST_TTL_MS, QueueConfig
+from queuey_sync.queues import HOLD_SUFFIXES, LONGEST_NAME, LONGEST_TTL_MS, Kind, QueueConfig
 
 _LONGEST_SHOWN = 100
 """Characters of a refused name that an error repeats."""
 _LONGEST_DELAY = timedelta(milliseconds=LONGEST_TTL_MS)
 _UINT32_MAX = 4_294_967_295
 
+_RUNGS_MS = (
+    *(100, 200, 500),
+    *(seconds * 1_000 for seconds in (1, 2, 3, 5, 10, 15, 20, 30, 45)),
+    *(minutes * 60_000 for minutes in (1, 2, 3, 5, 10, 15, 20, 30, 45)),
+    *(hours * 3_600_000 for hours in (1, 2, 3, 6, 12, 18)),
+    *(days * 86_400_000 for days in (1, 2, 3, 5, 7, 10, 14, 21)),
+)
+"""How long quorum hold queues wait, but for the longest; they stay, so they must be few."""
+
+_NO_LOSS: Mapping[str, object] = {
+    "x-dead-letter-exchange": "",
+    "x-dead-letter-strategy": "at-least-once",
+    "x-overflow": "reject-publish",  # the strategy asks for it
+}
+"""A message that is moved on leaves a quorum queue only when the next queue has confirmed it."""
+_GIVE_BACKS = 1_000
+"""Far more than restarts bring about; what kills its worker each time must not do so for ever."""
+_UNLIMITED = 2**31 - 1
+"""For `x-delivery-limit`: since 4.0 one of 20 is the default, which deletes without a trace, and
+3.x does not know the value -1."""
+
 
 @dataclass(frozen=True, slots=True)
 class QueueDeclaration:
-    """One queue to declare: a classic one, never exclusive, never deleted automatically."""
+    """One queue to declare; never exclusive, never deleted automatically."""
 
     name: str
     durable: bool = True
     arguments: Mapping[str, object] = field(default_factory=dict)
 
     @property
-    def ttl_seconds(self) -> float:
-        """How long a message may wait in it."""
-        ttl_ms = self.arguments.get("x-message-ttl")
-        return ttl_ms / 1_000 if isinstance(ttl_ms, int) else math.inf
+    def safe_seconds(self) -> float:
+        """For how long after its declaration a message that is put into it is sure to leave it."""
+        expires_ms = self.arguments.get("x-expires")
+        return expires_ms / 2_000 if isinstance(expires_ms, int) else math.inf
 
 
 class Topology:
@@ -52,9 +76,9 @@ class Topology:
         """The queue for the jobs of `queue` that were given up on."""
         return queue + self._options.dead_suffix
 
-    def hold_queue(self, queue: str, ttl_ms: int) -> str:
+    def hold_queue(self, queue: str, ttl_ms: int, kind: Kind = "classic") -> str:
         """The queue where jobs of `queue` wait for `ttl_ms`."""
-        return f"{queue}{self._options.deferred_suffix}.{ttl_ms}"
+        return f"{queue}{self._options.deferred_suffix}{HOLD_SUFFIXES[kind]}.{ttl_ms}"
 
     def queue_behind(self, name: str) -> str | None:
         """The queue whose hold queue has this name; None if it is the name of no hold queue.
@@ -64,6 +88,7 @@ class Topology:
         ('shop.orders', None)
         """
         rest, _, ttl_ms = name.rpartition(".")
+        rest = rest.removesuffix(HOLD_SUFFIXES["quorum"])
         queue = rest.removesuffix(self._options.deferred_suffix)
         is_hold = queue != rest and ttl_ms.isascii() and ttl_ms.isdigit()
         return queue if is_hold else None
@@ -76,34 +101,39 @@ class Topology:
         """
         queue = config.full_name
         check_name(queue)
-        if not _fits(self.hold_queue(queue, LONGEST_TTL_MS)):
+        if not _fits(self.hold_queue(queue, LONGEST_TTL_MS, config.kind)):
             raise BackendError(f"the queue name `{queue}` leaves no room for its hold queues")
         if self._options.declare_dead_letter_queues and not _fits(self.dead_queue(queue)):
             raise BackendError(f"the queue name `{queue}` leaves no room for its dead-letter queue")
 
     def declarations(self, config: QueueConfig) -> list[QueueDeclaration]:
         """The queue itself and, unless switched off, its dead-letter queue, in this order."""
-        queues = [QueueDeclaration(config.full_name, config.durable, _arguments(config))]
-        if self._options.declare_dead_letter_queues:
-            queues.append(QueueDeclaration(self.dead_queue(config.full_name)))
+        queue, dead_queue = config.full_name, self.dead_queue(config.full_name)
+        with_dead = self._options.declare_dead_letter_queues
+        arguments = _arguments(config)
+        if config.kind == "quorum":
+            arguments |= _limit_of(config, dead_queue if with_dead else None)
+        queues = [QueueDeclaration(queue, config.durable, arguments)]
+        if with_dead:
+            limit = {"x-delivery-limit": _UNLIMITED} if config.kind == "quorum" else {}
+            queues.append(QueueDeclaration(dead_queue, arguments=_kind_of(config) | limit))
         return queues
 
     def hold(self, config: QueueConfig, ttl_ms: int) -> QueueDeclaration:
-        """The hold queue of `config` for `ttl_ms`.
+        """The hold queue of `config` for `ttl_ms`, or for the next longer time of its kind.
 
-        The queue outlives its last declaration by twice its time, so a message that was published
-        right after a declaration leaves before the queue goes.
+        A classic one outlives its last declaration by twice its time, so a message that was
+        published right after a declaration leaves before the queue goes. For a quorum queue a
+        declaration is no use, so it would go with what it holds: it has to stay.
         """
-        return QueueDeclaration(
-            self.hold_queue(config.full_name, ttl_ms),
-            config.durable,
-            {
-                "x-message-ttl": ttl_ms,
-                "x-dead-letter-exchange": "",
-                "x-dead-letter-routing-key": config.full_name,
-                "x-expires": min(2 * ttl_ms, _UINT32_MAX),
-            },
-        )
+        if config.kind == "quorum":
+            ttl_ms = next((rung for rung in _RUNGS_MS if rung >= ttl_ms), LONGEST_TTL_MS)
+            lasting = {**_kind_of(config), **_NO_LOSS}
+        else:
+            lasting = {"x-dead-letter-exchange": "", "x-expires": min(2 * ttl_ms, _UINT32_MAX)}
+        name = self.hold_queue(config.full_name, ttl_ms, config.kind)
+        back = {"x-message-ttl": ttl_ms, "x-dead-letter-routing-key": config.full_name}
+        return QueueDeclaration(name, config.durable, back | lasting)
 
 
 def hold_ttl_ms(delay: timedelta, step_ms: int) -> int:
@@ -147,9 +177,28 @@ def _fits(name: str) -> bool:
 
 
 def _arguments(config: QueueConfig) -> dict[str, object]:
-    arguments: dict[str, object] = {}
+    arguments = _kind_of(config)
     if config.message_ttl is not None:
         arguments["x-message-ttl"] = min(max(ceil_ms(config.message_ttl), 1), _UINT32_MAX)
-    if config.top_level:
+    if config.top_level and config.kind == "classic":
         arguments["x-max-priority"] = config.top_level
     return arguments
+
+
+def _kind_of(config: QueueConfig) -> dict[str, object]:
+    # A classic queue says nothing: queues that are there already were declared without it.
+    return {} if config.kind == "classic" else {"x-queue-type": config.kind}
+
+
+def _limit_of(config: QueueConfig, dead_queue: str | None) -> dict[str, object]:
+    """How often a job may be given back before the broker calls it dead, if that keeps it.
+
+    The broker moves what is too old to the same place, so a queue with a time to live has no limit.
+    """
+    if dead_queue is None or config.message_ttl is not None:
+        return {"x-delivery-limit": _UNLIMITED}
+    return {
+        "x-delivery-limit": _GIVE_BACKS,
+        "x-dead-letter-routing-key": dead_queue,
+        **_NO_LOSS,
+    }

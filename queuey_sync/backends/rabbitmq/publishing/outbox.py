@@ -79,7 +79,7 @@ class Outbox:
         again: list[Entry] = []
         for entry in self._answered(tag, multiple=multiple):
             if entry.hold is not None and entry.reply is None:
-                if self._clock() - entry.declared_at <= entry.hold.ttl_seconds:
+                if self._clock() - entry.declared_at <= entry.hold.safe_seconds:
                     entry.finish()
                 else:
                     entry.placed = True
@@ -256,7 +256,7 @@ class Declares:
         placed, entry.placed = entry.placed, False
         if entry.hold is None or not placed:
             return False
-        if self._clock() - before >= 2 * entry.hold.ttl_seconds:
+        if self._clock() - before >= 2 * entry.hold.safe_seconds:
             return False
         entry.finish()
         return True
