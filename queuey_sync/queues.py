@@ -86,19 +86,12 @@ class QueueConfig:
 
 
 class _Declared:
-    """What `queue()` returns. Equal only to itself: equal values of an enum become aliases.
+    """What `queue()` returns. Equal only to itself: equal values of an enum become aliases."""
 
-    Name and kind are its set's to decide where they are None. `has_levels` tells whether it was
-    given a number of levels, which not every kind can have.
-    """
-
-    def __init__(
-        self, name: str | None, kind: Kind | None, config: QueueConfig, *, has_levels: bool
-    ) -> None:
+    def __init__(self, name: str | None, kind: Kind | None, config: QueueConfig) -> None:
         self.name = name
         self.kind = kind
         self.config = config
-        self.has_levels = has_levels
 
 
 def queue(
@@ -107,7 +100,7 @@ def queue(
     prefetch: int = 16,
     durable: bool = True,
     message_ttl: Duration | None = None,
-    max_priority: int | None = None,
+    max_priority: int = 10,
     retry: RetryPolicy | None = None,
     kind: Kind | None = None,
     **unknown: Never,
@@ -119,8 +112,8 @@ def queue(
         prefetch: How many unsettled deliveries one worker may hold, 1 to 65535.
         durable: Whether it survives a restart of the broker.
         message_ttl: How long a job may wait before the broker drops it, 1 ms to 4294967295 ms.
-        max_priority: The highest priority level, 1 to 255, 10 by default; 0 makes it a queue
-            without levels. A quorum queue has two levels of the broker's own.
+        max_priority: The highest priority level, 1 to 255; 0 makes it a queue without levels. A
+            quorum queue has two levels of the broker's own, and takes no other number here.
         retry: Judges the jobs that have no policy of their own; one attempt by default.
         kind: How RabbitMQ keeps it, ``"classic"`` or ``"quorum"``; by default as its set says.
         **unknown: Nothing; what does not exist is refused by name.
@@ -133,16 +126,13 @@ def queue(
         check_text(name, "name")
     check_integer(prefetch, "prefetch", 1, 65535)
     check_boolean(durable, "durable")
-    has_levels = max_priority is not None
-    levels = _LEVELS if max_priority is None else max_priority
-    check_integer(levels, "max_priority", 0, 255)
+    check_integer(max_priority, "max_priority", 0, 255)
     if kind is not None:
         _check_kind(kind, "kind")
     ttl = None if message_ttl is None else _check_ttl(message_ttl)
     policy = _ONE_ATTEMPT if retry is None else retry
     check_policy(policy, "retry")
-    config = QueueConfig("", prefetch, durable, ttl, levels, policy)
-    return _Declared(name, kind, config, has_levels=has_levels)
+    return _Declared(name, kind, QueueConfig("", prefetch, durable, ttl, max_priority, policy))
 
 
 class QueueSet(enum.Enum):
@@ -226,27 +216,28 @@ def _configure(
     if not name:
         raise ConfigurationError(f"{queues.__name__}.{key}: the member's name is empty; give name=")
     full_name = name if prefix is None else f"{prefix}.{name}"
-    kind = kind if declared.kind is None else declared.kind
-    _check_full_name(full_name, kind, f"{queues.__name__}.{key}: name")
-    if kind == "quorum":
-        _check_quorum(declared, f"{queues.__name__}.{key}")
-    return replace(declared.config, full_name=full_name, kind=kind)
+    config = replace(declared.config, full_name=full_name, kind=declared.kind or kind)
+    _check_full_name(config, f"{queues.__name__}.{key}: name")
+    if config.kind == "quorum":
+        _check_quorum(config, f"{queues.__name__}.{key}")
+    return config
 
 
-def _check_quorum(declared: _Declared, where: str) -> None:
-    if declared.has_levels:
+def _check_quorum(config: QueueConfig, where: str) -> None:
+    if config.max_priority != _LEVELS:
         raise ConfigurationError(
             f"{where}: max_priority: a quorum queue has two levels of the broker's own; leave it"
             ' out, or give kind="classic"'
         )
-    if not declared.config.durable:
+    if not config.durable:
         raise ConfigurationError(
             f"{where}: durable: a quorum queue is always durable; leave it out, or give"
             ' kind="classic"'
         )
 
 
-def _check_full_name(name: str, kind: Kind, where: str) -> None:
+def _check_full_name(config: QueueConfig, where: str) -> None:
+    name = config.full_name
     check_text(name, where)
     if name.startswith("amq."):
         raise ConfigurationError(
@@ -254,7 +245,7 @@ def _check_full_name(name: str, kind: Kind, where: str) -> None:
             " another name= or prefix="
         )
     size = len(name.encode())
-    room = LONGEST_NAME - len(f"{DEFERRED_SUFFIX}{HOLD_SUFFIXES[kind]}.{LONGEST_TTL_MS}")
+    room = LONGEST_NAME - len(f"{DEFERRED_SUFFIX}{HOLD_SUFFIXES[config.kind]}.{LONGEST_TTL_MS}")
     if size > room:
         raise ConfigurationError(
             f"{where}: `{name}` has {size} bytes; at most {room} leave room for its hold queues;"

@@ -24,7 +24,7 @@ from queuey_sync.backends.sqlite import store
 from queuey_sync.backends.sqlite.backend import SQLiteBackend
 from queuey_sync.envelope import Envelope
 from queuey_sync.errors import QueueyError
-from queuey_sync.queues import QueueConfig
+from queuey_sync.queues import HOLD_SUFFIXES, Kind, QueueConfig
 from queuey_sync.testing import ManualClock
 
 MALFORMED = "malformed envelope"
@@ -102,8 +102,9 @@ class Adapter(ABC):
 
     backend: Backend
 
-    def __init__(self, full_name: Callable[[str], str]) -> None:
+    def __init__(self, full_name: Callable[[str], str], kind: Kind = "classic") -> None:
         self._full_name = full_name
+        self._kind: Kind = kind
         self._consumers: list[Consumer] = []
 
     def consume(self, *configs: QueueConfig, backend: Backend | None = None) -> Consumer:
@@ -114,9 +115,18 @@ class Adapter(ABC):
 
     def queue(self, name: str = "q", prefetch: int = 16) -> QueueConfig:
         """A queue of this test, declared."""
-        config = QueueConfig(self._full_name(name), prefetch=prefetch)
+        config = QueueConfig(self._full_name(name), prefetch=prefetch, kind=self._kind)
         self.backend.declare([config])
         return config
+
+    def ordered(self, envelopes: list[Envelope]) -> list[Envelope]:
+        """The same, to be compared as far as this kind of queue promises an order.
+
+        Quorum queues have no levels, and put what they get back in front in any order.
+        """
+        return (
+            envelopes if self._kind == "classic" else sorted(envelopes, key=lambda one: one.job_id)
+        )
 
     @abstractmethod
     def another_backend(self) -> Backend:
@@ -199,9 +209,14 @@ class RabbitMQAdapter(Adapter):
     """RabbitMQ, looked into through a connection of its own; time is real."""
 
     def __init__(
-        self, url: str, full_name: Callable[[str], str], **options: Unpack[OptionKeywords]
+        self,
+        url: str,
+        full_name: Callable[[str], str],
+        *,
+        kind: Kind = "classic",
+        **options: Unpack[OptionKeywords],
     ) -> None:
-        super().__init__(full_name)
+        super().__init__(full_name, kind)
         self._url = url
         self._options = options
         self._backends: list[Backend] = []
@@ -222,7 +237,7 @@ class RabbitMQAdapter(Adapter):
         return self.look(queue) or 0
 
     def held(self, queue: str) -> int:
-        return self.look(f"{queue}.deferred.1000") or 0
+        return self.look(f"{queue}.deferred{HOLD_SUFFIXES[self._kind]}.1000") or 0
 
     def look(self, queue: str) -> int | None:
         """How many messages are ready on a queue, None if it is not there; counts as its use."""

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from queuey_sync.queues import QueueConfig
+from queuey_sync.queues import Kind, QueueConfig
 from tests.contract.adapters import Adapter, MemoryAdapter, RabbitMQAdapter, SQLiteAdapter
 
 
-@pytest.fixture(params=["memory", "rabbitmq", "sqlite"])
+@pytest.fixture(params=["memory", "rabbitmq", "quorum", "sqlite"])
 def adapter(request: pytest.FixtureRequest) -> Iterator[Adapter]:
     """A backend to test, open."""
     adapter: Adapter
@@ -17,8 +17,9 @@ def adapter(request: pytest.FixtureRequest) -> Iterator[Adapter]:
     elif request.param == "sqlite":
         adapter = SQLiteAdapter(request.getfixturevalue("tmp_path") / "jobs.db")
     else:
-        url = request.getfixturevalue("amqp_url")
-        adapter = RabbitMQAdapter(url, request.getfixturevalue("fresh_queue"))
+        url, full_name = map(request.getfixturevalue, ("amqp_url", "fresh_queue"))
+        kind: Kind = "quorum" if request.param == "quorum" else "classic"
+        adapter = RabbitMQAdapter(url, full_name, kind=kind)
     yield adapter
     adapter.close()
 

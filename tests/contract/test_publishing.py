@@ -56,7 +56,9 @@ def test_higher_levels_first(adapter: Adapter, queue: QueueConfig) -> None:
     ]
     for each in sent:
         adapter.backend.publish(each)
-    assert [u1, u2, m, n1, n2, n3] == adapter.consume(queue).take_envelopes(6)
+    assert adapter.ordered([u1, u2, m, n1, n2, n3]) == adapter.ordered(
+        adapter.consume(queue).take_envelopes(6)
+    )
 
 
 def test_delayed_publish_is_never_early(adapter: Adapter, queue: QueueConfig) -> None:
@@ -80,7 +82,9 @@ def test_deferred_from_outside_comes_first(adapter: Adapter, queue: QueueConfig)
     adapter.backend.publish(envelope(gate), STEP * 2)
     adapter.consume(gate).take()
     assert (adapter.held(queue.full_name), adapter.ready(queue.full_name)) == (0, 2)
-    assert [deferred, waiting] == adapter.consume(queue).take_envelopes(2)
+    assert adapter.ordered([deferred, waiting]) == adapter.ordered(
+        adapter.consume(queue).take_envelopes(2)
+    )
 
 
 def test_any_thread_may_publish(adapter: Adapter, queue: QueueConfig) -> None:

@@ -82,7 +82,9 @@ def test_defer(adapter: Adapter, queue: QueueConfig) -> None:
     adapter.backend.publish(envelope(gate), STEP * 2)
     adapter.consume(gate).take()
     assert (adapter.held(queue.full_name), adapter.ready(queue.full_name)) == (0, 3)
-    assert [late.deferred(10), *others] == adapter.consume(queue).take_envelopes(3)
+    assert adapter.ordered([late.deferred(10), *others]) == adapter.ordered(
+        adapter.consume(queue).take_envelopes(3)
+    )
 
 
 def test_a_long_delay_holds_up_no_short_one(adapter: Adapter, queue: QueueConfig) -> None:
