@@ -254,6 +254,14 @@ class RabbitMQAdapter(Adapter):
         _, properties, body = self._channel.basic_get(queue, auto_ack=True)
         return None if properties is None or body is None else (properties, body)
 
+    def peek(self, queue: str) -> bool:
+        """Take one message and give it back, if there is one."""
+        method, _, _ = self._channel.basic_get(queue)
+        if method is None:
+            return False
+        self._channel.basic_nack(method.delivery_tag or 0)
+        return True
+
     def delete(self, queue: str) -> None:
         """Delete a queue behind the backend's back."""
         self._channel.queue_delete(queue)

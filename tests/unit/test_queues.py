@@ -352,3 +352,44 @@ def test_what_is_no_queue_set_is_refused(wrong: object) -> None:
     check_queue_set(Shop, "queues")
     with pytest.raises(ConfigurationError, match=r"^queues: expected a queue set"):
         check_queue_set(wrong, "queues")
+
+
+def test_the_kind_of_a_set_is_that_of_its_members() -> None:
+    """A member that gives its own has its own."""
+
+    class Kinds(QueueSet, kind="quorum"):
+        ONE = queue()
+        TWO = queue(kind="classic", max_priority=3, durable=False)
+
+    assert ["quorum", "classic"] == [member.config.kind for member in Kinds]
+    assert 10 == Kinds.ONE.config.top_level
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"max_priority": 5}, r"max_priority: a quorum queue has two levels"),
+        ({"max_priority": 0}, r"max_priority: a quorum queue has two levels"),
+        ({"durable": False}, r"durable: a quorum queue is always durable"),
+        ({"name": "n" * 229}, r"at most 228 leave room"),
+    ],
+)
+def test_what_a_quorum_queue_cannot_be_is_refused(options: Any, text: str) -> None:
+    """By the class that declares it, with the member's name."""
+    with pytest.raises(ConfigurationError, match=r"Kinds\.ONE: .*" + text):
+
+        class Kinds(QueueSet):
+            ONE = queue(kind="quorum", **options)
+
+
+@pytest.mark.parametrize("kind", ["stream", "", None, 1])
+def test_an_unknown_kind_is_refused(kind: Any) -> None:
+    """For a set and for a member."""
+    with pytest.raises(ConfigurationError, match="kind: expected 'classic' or 'quorum', got"):
+
+        class Kinds(QueueSet, kind=kind):
+            ONE = queue()
+
+    if kind is not None:
+        with pytest.raises(ConfigurationError, match="kind: expected 'classic' or 'quorum', got"):
+            queue(kind=kind)

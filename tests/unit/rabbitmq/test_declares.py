@@ -150,7 +150,7 @@ def test_a_confirm_that_comes_late_after_the_declaration(
 ) -> None:
     """A hold queue of 1 s that took its message late is kept alive, or the message sent again."""
     clock = _Clock()
-    hold = QueueDeclaration("q.deferred.1000", arguments={"x-message-ttl": 1000})
+    hold = QueueDeclaration("q.deferred.1000", arguments={"x-expires": 2000})
     outbox, declares = Outbox(clock=clock), Declares(clock)
     batch = batch_of("a", hold=hold)
     declares.ask(batch.entries)

@@ -102,6 +102,76 @@ def test_o4_main_and_dead_queue(config: QueueConfig, arguments: dict[str, int]) 
     ] == TOPOLOGY.declarations(config)
 
 
+def test_quorum_queues() -> None:
+    """A quorum queue and its dead-letter queue lose nothing that is given back again and again."""
+    assert [
+        QueueDeclaration(
+            "q",
+            arguments={
+                "x-queue-type": "quorum",
+                "x-delivery-limit": 1_000,
+                "x-dead-letter-exchange": "",
+                "x-dead-letter-routing-key": "q.dead",
+                "x-dead-letter-strategy": "at-least-once",
+                "x-overflow": "reject-publish",
+            },
+        ),
+        QueueDeclaration(
+            "q.dead", arguments={"x-queue-type": "quorum", "x-delivery-limit": 2_147_483_647}
+        ),
+    ] == TOPOLOGY.declarations(QueueConfig("q", kind="quorum"))
+
+
+@pytest.mark.parametrize(
+    ("options", "ttl"),
+    [(Options(), timedelta(hours=1)), (Options(declare_dead_letter_queues=False), None)],
+)
+def test_a_quorum_queue_without_a_place_for_what_is_dead(
+    options: Options, ttl: timedelta | None
+) -> None:
+    """Nothing is moved for want of a place, nor is what is too old: there is no limit."""
+    queue = Topology(options).declarations(QueueConfig("q", message_ttl=ttl, kind="quorum"))[0]
+    given = {"x-message-ttl": 3_600_000} if ttl else {}
+    unlimited = {"x-queue-type": "quorum", "x-delivery-limit": 2_147_483_647}
+    assert unlimited | given == queue.arguments
+
+
+def test_quorum_hold_queue() -> None:
+    """It has a name of its own, stays, and moves what it holds only when that has arrived."""
+    assert TOPOLOGY.hold(QueueConfig("q", kind="quorum"), 30_000) == QueueDeclaration(
+        "q.deferred.quorum.30000",
+        arguments={
+            "x-queue-type": "quorum",
+            "x-message-ttl": 30_000,
+            "x-dead-letter-exchange": "",
+            "x-dead-letter-routing-key": "q",
+            "x-dead-letter-strategy": "at-least-once",
+            "x-overflow": "reject-publish",
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "held"),
+    [
+        (1, 100),
+        (500, 500),
+        (501, 1_000),
+        (31_000, 45_000),
+        (45_001, 60_000),
+        (3_600_000, 3_600_000),
+        (12 * 3_600_000 + 1, 18 * 3_600_000),
+        (21 * 86_400_000, 21 * 86_400_000),
+        (21 * 86_400_000 + 1, 2_147_483_647),
+        (2_147_483_647, 2_147_483_647),
+    ],
+)
+def test_quorum_holds_have_few_lengths(wanted: int, held: int) -> None:
+    """The next longer one of a ladder: never early, and at most about twice as long."""
+    hold = TOPOLOGY.hold(QueueConfig("q", kind="quorum"), wanted)
+    assert (f"q.deferred.quorum.{held}", held) == (hold.name, hold.arguments["x-message-ttl"])
+
+
 def test_dead_queue_is_durable_for_a_transient_queue() -> None:
     """The dead queue survives a restart even where its queue does not."""
     queue, dead = TOPOLOGY.declarations(QueueConfig("q", durable=False))
