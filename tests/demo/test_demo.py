@@ -76,14 +76,17 @@ def _check_all_is_done(folder: Path, out: Path) -> None:
     assert {1: FILES + 1, 2: _made_up_faults(folder)} == attempts
 
 
-@pytest.fixture(params=["a given broker", "a broker of its own"])
+@pytest.fixture(params=["a given broker", "a broker of its own", "a store of its own"])
 def command(request: pytest.FixtureRequest) -> list[str]:
-    """How to run the demo: as a module on the shared broker, or as the script that starts one."""
-    if request.param == "a given broker":
-        url = request.getfixturevalue("url")
-        return [sys.executable, "-m", "compress", "--url", url, "--pool", "process"]
-    request.getfixturevalue("broker")  # so that RabbitMQ is there, or the test is skipped
-    return [str(ROOT / "scripts" / "demo")]
+    """How to run the demo: as a module on the shared broker, or as the script."""
+    script = str(ROOT / "scripts" / "demo")
+    if request.param == "a store of its own":
+        return [script]
+    if request.param == "a broker of its own":
+        request.getfixturevalue("broker")  # so that RabbitMQ is there, or the test is skipped
+        return [script, "--broker"]
+    url = request.getfixturevalue("url")
+    return [sys.executable, "-m", "compress", "--url", url, "--pool", "process"]
 
 
 @pytest.mark.slow

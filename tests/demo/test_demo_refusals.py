@@ -42,11 +42,14 @@ def _run(out: Path, *arguments: str) -> tuple[int, str, list[str]]:
 @pytest.mark.parametrize(
     ("url", "code", "text"),
     [
-        ("http://guest:hidden@x/", 2, "expected amqp://user:password@host:port/vhost"),
+        ("http://guest:hidden@x/", 2, "expected sqlite:///path or amqp://user:password@host"),
         ("amqp://guest:hidden@host:port/", 2, "expected amqp://user:password@host:port/vhost"),
         (NOWHERE, 4, "connection refused"),
+        ("sqlite:////no/such/folder/jobs.db", 4, "/no/such/folder"),
+        ("sqlite:////proc/version", 4, "/proc/version"),
+        ("sqlite:///jobs.db?colour=red", 2, "colour"),
     ],
-    ids=["no amqp", "unreadable", "unreachable"],
+    ids=["no scheme", "unreadable", "unreachable", "no folder", "no store", "no option"],
 )
 def test_a_url_that_leads_nowhere(
     files: Path, tmp_path: Path, url: str, code: int, text: str
@@ -116,7 +119,7 @@ def test_what_cannot_be_compressed_is_told(files: Path, tmp_path: Path, url: str
 
     other, _, said = _run(tmp_path / "other", "--folder", str(files), "--url", url)
     assert 1 == other
-    assert "this broker holds jobs of a demo with another --out" in said[1]
+    assert "this place holds jobs of a demo with another --out" in said[1]
 
 
 def test_a_full_disk_tears_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,8 @@ class Unusable(Exception):
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/demo",
-        description="Compresses a folder of files, one job a file, through RabbitMQ. Stop it with"
-        " Ctrl-C and start it again: it goes on where it was.",
+        description="Compresses a folder of files, one job a file, through a store in the output"
+        " folder or RabbitMQ. Stop it with Ctrl-C and start it again: it goes on where it was.",
     )
     parser.add_argument(
         "--folder",
@@ -32,12 +32,16 @@ def parse() -> argparse.Namespace:
         "--out",
         type=Path,
         default=Path("demo-output"),
-        help="where the compressed files, the records and the private broker's data go"
+        help="where the compressed files, the records and the waiting jobs go"
         " (default: %(default)s)",
     )
     parser.add_argument("--limit", type=_number, metavar="N", help="take the first N files only")
-    parser.add_argument(
-        "--url", help="the broker to use (default: $QUEUEY_URL, else a private one is started)"
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--url", help="where jobs wait (default: $QUEUEY_URL, else a store in the output folder)"
+    )
+    where.add_argument(
+        "--broker", action="store_true", help="start a private RabbitMQ, and have jobs wait there"
     )
     parser.add_argument(
         "--pool",
@@ -55,14 +59,16 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def broker_url(options: argparse.Namespace) -> str | None:
-    """The broker to use; None for a private one."""
+def given_url(options: argparse.Namespace) -> str | None:
+    """Where jobs are to wait; None for a private broker or a store of the demo's own."""
     url: str | None = options.url
-    if url is None:
+    if url is None and not options.broker:
         url = os.environ.get("QUEUEY_URL") or None
-    if url is not None and not url.startswith(("amqp://", "amqps://")):
+    if url is not None and not url.startswith(("amqp://", "amqps://", "sqlite:///")):
         # Whatever it is, it may hold a password.
-        raise Unusable("--url (or QUEUEY_URL): expected amqp://user:password@host:port/vhost")
+        raise Unusable(
+            "--url (or QUEUEY_URL): expected sqlite:///path or amqp://user:password@host:port/vhost"
+        )
     return url
 
 

@@ -1,7 +1,7 @@
 """The demo: enqueues a job for each file of a folder, has a worker do them, and adds it all up.
 
-Ctrl-C stops it in good order. The next run finishes the rest: the broker keeps the jobs, and
-`enqueued.jsonl` in the output folder knows which files have one.
+Ctrl-C stops it in good order. The next run finishes the rest: the store or the broker keeps the
+jobs, and `enqueued.jsonl` in the output folder knows which files have one.
 """
 
 import fcntl
@@ -12,16 +12,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 from pika.exceptions import AMQPError
 
-from compress.arguments import POISON, Unusable, broker_url, out_folder, parse, sources
+from compress.arguments import POISON, Unusable, given_url, out_folder, parse, sources
 from compress.broker import BrokerFailed, Look, private_broker
 from compress.jobs import Compress, Queues, app
 from compress.records import Totals, append, lines_of
 from compress.speeds import Speed, Speeds
+from compress.store import SCHEME, StoreLook, store_url
 from queuey_sync.errors import ConfigurationError, QueueyError
 
 EXAMPLES = Path(__file__).resolve().parents[1]
@@ -44,13 +45,13 @@ def main() -> int:
     options = parse()
     stop = None
     try:
-        url, out, todo = broker_url(options), out_folder(options), sources(options)
+        url, out, todo = given_url(options), out_folder(options), sources(options)
         stop = Stop()
-        with _alone(out), nullcontext(url) if url else _started(out / "broker") as url:
-            os.environ["QUEUEY_URL"] = url  # for the app here and in the worker
-            app.producer()  # dials the broker, or says what is wrong with it
+        with _alone(out), _place(url, out, own_broker=options.broker) as place:
+            os.environ["QUEUEY_URL"] = place  # for the app here and in the worker
+            app.producer()  # dials the broker or opens the store, or says what is wrong with it
             app.close()
-            with Look(url, Queues.FILES.full_name) as look:
+            with _look(place) as look:
                 if options.fresh:
                     _forget(out, look)
                 return Demo(out, look, stop, options.pool).run(todo)
@@ -72,7 +73,7 @@ def _told(error: Exception) -> tuple[int, str]:
         case InTheWay():
             return 1, str(error)
         case BrokerFailed():
-            return 4, f"{error}; --url amqp://… uses another one"
+            return 4, f"{error}; without --broker, none is needed"
         case ConfigurationError():
             return 2, f"--url (or QUEUEY_URL): {str(error).removeprefix('url: ')}"
         case QueueyError():
@@ -99,7 +100,7 @@ def _alone(out: Path) -> Iterator[None]:
         yield
 
 
-def _forget(out: Path, look: Look) -> None:
+def _forget(out: Path, look: Look | StoreLook) -> None:
     look.delete()
     if (out / "enqueued.jsonl").exists():
         shutil.rmtree(out / "files", ignore_errors=True)
@@ -108,11 +109,20 @@ def _forget(out: Path, look: Look) -> None:
 
 
 @contextmanager
-def _started(folder: Path) -> Iterator[str]:
+def _place(url: str | None, out: Path, *, own_broker: bool) -> Iterator[str]:
+    """Where jobs wait, as a URL."""
+    if not own_broker:
+        yield url or store_url(out)
+        return
     print("starting a private RabbitMQ", flush=True)
-    with private_broker(folder) as url:
-        yield url
-        print("stopping RabbitMQ; its queues stay in", folder, flush=True)
+    with private_broker(out / "broker") as url_of_it:
+        yield url_of_it
+        print("stopping RabbitMQ; its queues stay in", out / "broker", flush=True)
+
+
+def _look(url: str) -> Look | StoreLook:
+    queue = Queues.FILES.config
+    return StoreLook(url, queue) if url.startswith(SCHEME) else Look(url, queue.full_name)
 
 
 class Stop:
@@ -141,7 +151,7 @@ class Stop:
 
 
 class Demo:
-    def __init__(self, out: Path, look: Look, stop: Stop, pool: str) -> None:
+    def __init__(self, out: Path, look: Look | StoreLook, stop: Stop, pool: str) -> None:
         self.out = out
         self.look = look
         self.stop = stop
@@ -154,13 +164,13 @@ class Demo:
     def run(self, sources: list[Path]) -> int:
         if not self.enqueued and self.look.waiting() + self.look.dead():
             raise InTheWay(
-                "this broker holds jobs of a demo with another --out; use that one,"
+                "this place holds jobs of a demo with another --out; use that one,"
                 " or let --fresh delete them"
             )
         self._enqueue(sources)
         if self._balance() < 0:
             raise InTheWay(
-                "jobs of an earlier run are not on this broker, or a worker of it still runs;"
+                "jobs of an earlier run are not here, or a worker of it still runs;"
                 " --fresh starts over"
             )
         work_left = self._unfinished() > 0
