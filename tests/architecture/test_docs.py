@@ -3,7 +3,7 @@
 The blocks of one page are one program, in their order. A block whose first line is a comment with a
 path (`# shop/jobs.py`) is written to that file, and imported in its place. A block after a comment
 ``<!-- no-run: reason -->`` is left out. A page runs in an interpreter and a folder of its own, with
-QUEUEY_URL naming a store in that folder. Files that are called ``test_….py`` are then run by pytest.
+QUEUEY_URL naming a store in it. Files that are called ``test_….py`` are then run by pytest.
 """
 
 import os

@@ -39,6 +39,13 @@ def test_a_new_file(store: Store) -> None:
     assert [(2,)] == store.sql("PRAGMA auto_vacuum")
 
 
+def test_looking_makes_no_file(store: Store) -> None:
+    """A path that was mistyped is told, and leaves nothing behind."""
+    with pytest.raises(BackendError, match=rf"there is no store at {store.path}: the first"):
+        store.undeclared().depths([QUEUE])
+    assert not store.path.exists()
+
+
 def test_an_empty_file_is_used(store: Store) -> None:
     """A file that was made empty beforehand, to give it an owner for example, is taken."""
     store.path.touch()
