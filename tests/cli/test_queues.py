@@ -104,12 +104,18 @@ def test_consumers_and_dead_letters(declared: Commands, queue_prefix: str) -> No
 
 
 def test_looking_changes_nothing(commands: Commands, tmp_path: Path) -> None:
-    """Queues are not declared by looking at them: the command says who does that."""
-    for _ in range(2):
-        ended = commands.run("queues", "shop:app", "--url", f"sqlite:///{tmp_path}/jobs.db")
+    """No store is made and no queue declared by looking: the command says who does that."""
+    store = tmp_path / "jobs.db"
+    for text in (
+        f"there is no store at {store}: the first enqueue or worker makes it",
+        "queue `shop.orders` does not exist: declare it, as `queuey-sync declare`",
+        "queue `shop.orders` does not exist: declare it, as `queuey-sync declare`",
+    ):
+        ended = commands.run("queues", "shop:app", "--url", f"sqlite:///{store}")
         assert (4, "") == (ended.wait(), ended.out)
         (line,) = ended.err_lines
-        assert "queue `shop.orders` does not exist: declare it, as `queuey-sync declare`" in line
+        assert text in line
+        store.touch()
 
 
 def test_a_queue_that_is_not_declared(shop: Commands, queue_prefix: str) -> None:
