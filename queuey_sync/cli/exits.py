@@ -43,7 +43,7 @@ class Exit(enum.IntEnum):
     STOP_TIMED_OUT = 5
     """A stop took longer than its deadline; the jobs that still ran went back to their queues."""
     WORK_LEFT = 6
-    """A limit or a signal ended a drain, and jobs are left."""
+    """A limit or a signal ended a drain, or a move, and jobs are left."""
     LOCKED = 7
     """Another drain holds the lock; nothing was done."""
     DEAD_LETTERS = 8

@@ -14,6 +14,7 @@ import click
 from queuey_sync.cli.commands.declare import declare
 from queuey_sync.cli.commands.drain import drain
 from queuey_sync.cli.commands.enqueue import enqueue
+from queuey_sync.cli.commands.move import move
 from queuey_sync.cli.commands.queues import queues
 from queuey_sync.cli.commands.worker import worker
 from queuey_sync.cli.exits import Exit, exit_for
@@ -59,6 +60,7 @@ def commands(context: click.Context) -> None:
 commands.add_command(declare)
 commands.add_command(drain)
 commands.add_command(enqueue)
+commands.add_command(move)
 commands.add_command(queues)
 commands.add_command(worker)
 

@@ -163,14 +163,31 @@ def _try_file(log: Log) -> None:
         handler.close()
 
 
-def takes_app(command: Command) -> Command:
-    """Give a command the argument ``MODULE:APP`` and the options that go with it.
+def takes_loaded_app(command: Command) -> Command:
+    """Give a command the argument ``MODULE:APP`` and the options of its log.
 
     The command is called with the keyword ``app``, when the app is imported and logging is set up.
     """
     options_of_command: Callable[[Command], Command] = functools.wraps(command)
 
     @click.argument("reference", metavar="MODULE:APP")
+    @_log_options
+    @click.pass_obj
+    @options_of_command
+    def with_app(signals: Signals, reference: str, **rest: object) -> int | None:
+        log = _take_log(rest)
+        app = load_app(reference, signals)
+        if not set_up_logging(log) and log.format != "text":
+            say("--log-format: the app has set up the log itself, so its format stays")
+        return command(app=app, **rest)
+
+    return with_app
+
+
+def takes_app(command: Command) -> Command:
+    """The same for a command that works where the app's jobs wait, or at the ``--url`` it has."""
+    options_of_command: Callable[[Command], Command] = functools.wraps(command)
+
     # Not read by click: what the environment says gives way to the URL that an app has of its own,
     # so that the app's producers and its workers use one broker.
     @click.option(
@@ -179,18 +196,12 @@ def takes_app(command: Command) -> Command:
         help="Where jobs wait, in place of the app's own URL; without either, that of the"
         " environment.  [env var: QUEUEY_URL]",
     )
-    @_log_options
-    @click.pass_obj
     @options_of_command
-    def with_app(signals: Signals, reference: str, url: str | None, **rest: object) -> int | None:
-        log = _take_log(rest)
-        app = load_app(reference, signals)
-        if not set_up_logging(log) and log.format != "text":
-            say("--log-format: the app has set up the log itself, so its format stays")
+    def at_url(app: Queuey[Any], url: str | None, **rest: object) -> int | None:
         _choose_broker(app, url)
         return command(app=app, **rest)
 
-    return with_app
+    return takes_loaded_app(at_url)
 
 
 def _choose_broker(app: Queuey[Any], url: str | None) -> None:

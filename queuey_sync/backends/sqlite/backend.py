@@ -7,7 +7,6 @@ next: `file.py` for how a transaction is made, `consumer.py` for how jobs come b
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Unpack
 
 from queuey_sync.backends.base import Backend, Consumption, Depth, Inbox, Listener
@@ -19,7 +18,7 @@ from queuey_sync.backends.sqlite.options import OptionKeywords, Options, read_ur
 from queuey_sync.backends.sqlite.presence import reap
 from queuey_sync.backends.sqlite.schema import Database
 from queuey_sync.envelope import Envelope
-from queuey_sync.errors import BackendError, PublishRefused, QueueyError, ShutDown
+from queuey_sync.errors import PublishRefused, QueueyError, ShutDown
 from queuey_sync.queues import QueueConfig
 from queuey_sync.shutdown import Backoff
 
@@ -132,11 +131,7 @@ class SQLiteBackend(Backend):
     def depths(self, configs: Sequence[QueueConfig]) -> list[Depth]:
         """What each of these queues holds, when what dead workers held waits again."""
         self._refuse_if_closed()
-        if not Path(self.path).exists():  # a mistyped path leaves no file behind
-            raise BackendError(
-                f"there is no store at {self.path}: the first enqueue or worker makes it, or"
-                " `queuey-sync declare`"
-            )
+        self._file.check_exists()
         names = [config.full_name for config in configs]
         reap(self._file)
         counts = self._file.read(

@@ -12,13 +12,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from pathlib import Path
 from typing import Generic, TypeVar
 from weakref import WeakSet
 
 from queuey_sync.backends.sqlite.faults import is_busy, translated
 from queuey_sync.backends.sqlite.options import Options
 from queuey_sync.backends.sqlite.schema import Database, identity_of, open_database
-from queuey_sync.errors import BrokerUnavailable, QueueyError, ShutDown
+from queuey_sync.errors import BackendError, BrokerUnavailable, QueueyError, ShutDown
 
 T = TypeVar("T")
 
@@ -76,6 +77,18 @@ class StoreFile:
         self._changes = 0
         """How often this process opened the file or wrote to it. Guarded by `_lock`."""
         _forking.watch(self)
+
+    def check_exists(self) -> None:
+        """Refuse a file that is not there, so that looking at a mistyped path does not make it.
+
+        Raises:
+            BackendError: There is none.
+        """
+        if not Path(self.path).exists():
+            raise BackendError(
+                f"there is no store at {self.path}: the first enqueue or worker makes it, or"
+                " `queuey-sync declare`"
+            )
 
     def write(self, operation: Callable[[Database], T]) -> T:
         """Run an operation in a transaction, and return when it is committed.
