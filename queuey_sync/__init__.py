@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from queuey_sync.backends.memory.backend import MemoryBackend
     from queuey_sync.backends.urls import connect
-    from queuey_sync.context import JobContext, current_job
+    from queuey_sync.context import JobContext, correlated, current_job
     from queuey_sync.durations import Duration
     from queuey_sync.envelope import Envelope
     from queuey_sync.errors import (
@@ -127,6 +127,7 @@ __all__ = [
     "WorkerHandle",
     "WorkerStuck",
     "connect",
+    "correlated",
     "current_job",
     "queue",
 ]
@@ -136,7 +137,7 @@ _HOMES = {
     "backends.base": ("Backend", "Consumption", "Delivery", "Depth", "Inbox", "Listener", "Survey"),
     "backends.memory.backend": ("MemoryBackend",),
     "backends.urls": ("connect",),
-    "context": ("JobContext", "current_job"),
+    "context": ("JobContext", "correlated", "current_job"),
     "durations": ("Duration",),
     "envelope": ("Envelope",),
     "errors": (

@@ -2,10 +2,12 @@
 
 One context is made for each run of a handler, so it is one cheap struct. It knows nothing of
 brokers or settling. `pools/invoke.py` makes it and enters it; `observe/logs.py` reads it for log
-records.
+records. `correlated` marks what is enqueued inside it; `producer.py` asks for the mark.
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any, Self
@@ -135,3 +137,34 @@ def current_job() -> JobContext | None:
 def set_current(context: JobContext) -> None:
     """Enter a job, for the rest of the `contextvars.Context` that this is called in."""
     _current.set(context)
+
+
+# Reset where it was set; each thread and each coroutine of a caller has its own.
+_given: ContextVar[str | None] = ContextVar("queuey_sync_correlation_id", default=None)
+
+
+@contextmanager
+def correlated(correlation_id: str | None) -> Iterator[None]:
+    """Give this correlation id to each job that is enqueued inside without one of its own.
+
+    Args:
+        correlation_id: Any text; None changes nothing.
+
+    >>> with correlated("request-7"):
+    ...     correlation_id()
+    'request-7'
+    """
+    token = _given.set(_given.get() if correlation_id is None else correlation_id)
+    try:
+        yield
+    finally:
+        _given.reset(token)
+
+
+def correlation_id() -> str | None:
+    """What a job that is enqueued here and now is marked with."""
+    given = _given.get()
+    if given is not None:
+        return given
+    job = current_job()
+    return None if job is None else job.correlation_id

@@ -82,6 +82,10 @@ class Handlers(Generic[Q]):
         self._handlers: list[Handler] = []
         self.arounds: list[Around] = []
         self.start_hooks: list[Callable[[], object]] = []
+        self.end_hooks: list[Callable[[], object]] = []
+        """Called in each thread and each child that has run its last job; see `run_on_end`."""
+        self.preparations: list[Callable[[], object]] = []
+        """Called in each child before anything else of the app is imported there."""
 
     def __iter__(self) -> Iterator[Handler]:
         return iter(self._handlers)
@@ -173,7 +177,8 @@ class Handlers(Generic[Q]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         sources = [(handler.job_type.cls, handler.source) for handler in self]
-        return _restore, (self.queues, sources, self.arounds, self.start_hooks)
+        hooks = (self.arounds, self.start_hooks, self.end_hooks)
+        return _restore, (Preparation(self.preparations), self.queues, sources, *hooks)
 
     def _add(self, source: object, job: type[Job[Any]] | None) -> None:
         call, parameter = _read(source)
@@ -199,18 +204,36 @@ class Handlers(Generic[Q]):
         self._handlers.append(Handler(job_type, call, source, _own_policy(source)))
 
 
+class Preparation:
+    """Calls functions where it is unpickled, before the rest of the pickle is imported there."""
+
+    def __init__(self, functions: list[Callable[[], object]]) -> None:
+        self.functions = functions
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _prepare, (self.functions,)
+
+
+def _prepare(functions: list[Callable[[], object]]) -> Preparation:
+    for function in functions:
+        function()
+    return Preparation(functions)
+
+
 def _restore(
+    preparation: Preparation,
     queues: type[Q],
     sources: list[tuple[type[Job[Q]], Any]],
     arounds: list[Around],
-    start_hooks: list[Callable[[], object]],
+    *hooks: list[Callable[[], object]],
 ) -> Handlers[Q]:
     """What a pickle of handlers calls, in another process."""
     handlers = Handlers(queues)
+    handlers.preparations = preparation.functions
     for job, source in sources:
         handlers.register(job, source)
     handlers.arounds.extend(arounds)
-    handlers.start_hooks.extend(start_hooks)
+    handlers.start_hooks, handlers.end_hooks = hooks
     return handlers
 
 

@@ -6,10 +6,11 @@ It consults no retry policy and knows no kind of backend. Read next: `envelope.p
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 from uuid import UUID
 
 from queuey_sync.backends.base import Backend
+from queuey_sync.context import correlation_id as current_correlation_id
 from queuey_sync.durations import Duration, format_duration
 from queuey_sync.envelope import Envelope
 from queuey_sync.errors import ConfigurationError, PublishError, QueueyError
@@ -104,30 +105,55 @@ class Producer(Generic[Q]):
         return ids
 
     def _wait(self, delay: Duration) -> timedelta:
-        wait, longest = check_duration(delay, "delay", zero=True), self.backend.longest_delay
-        if longest is not None and wait > longest:
-            raise ConfigurationError(
-                f"delay: {format_duration(wait)} is longer than a hold queue can wait"
-                f" ({format_duration(longest)}): refused rather than released early"
-            )
-        return wait
+        return check_delay(self.backend, delay)
 
     def _envelope(
         self, job: Job[Q], correlation_id: str | None = None, *, deferred: bool = False
     ) -> Envelope:
-        if not isinstance(job, Job):
-            raise ConfigurationError(f"{job!r} is no job: give an instance of a job class")
-        job_type = job_type_of(job)
-        queue = job_type.queue
-        if not isinstance(queue, self._queues):
-            raise ConfigurationError(
-                f"job `{job_type.name}` is of the queue set {type(queue).__name__},"
-                f" and this producer is for {self._queues.__name__}"
-            )
-        return Envelope.new(
-            job_type.name,
-            queue.full_name,
-            job_type.encode(job),
-            correlation_id=correlation_id,
-            priority=queue.config.top_level if deferred else 0,
+        level = job_type_of(job).queue.config.top_level if deferred else 0
+        return envelope_of(job, self._queues, correlation_id, level)
+
+
+def envelope_of(
+    job: Job[Any],
+    queues: type[QueueSet],
+    correlation_id: str | None = None,
+    priority: int = 0,
+) -> Envelope:
+    """What travels for a job; needs no backend, so that it can be made before it is published.
+
+    Args:
+        job: The job.
+        queues: The queue set that it must belong to.
+        correlation_id: Its mark; by default that of `correlated`, or of the job that runs here.
+        priority: The level that it is queued with.
+
+    Raises:
+        ConfigurationError: It is no job, or one of another set.
+        SerializationError: It cannot be encoded.
+    """
+    if not isinstance(job, Job):
+        raise ConfigurationError(f"{job!r} is no job: give an instance of a job class")
+    job_type = job_type_of(job)
+    queue = job_type.queue
+    if not isinstance(queue, queues):
+        raise ConfigurationError(
+            f"job `{job_type.name}` is of the queue set {type(queue).__name__},"
+            f" and this producer is for {queues.__name__}"
         )
+    mark = current_correlation_id() if correlation_id is None else correlation_id
+    payload = job_type.encode(job)
+    return Envelope.new(
+        job_type.name, queue.full_name, payload, correlation_id=mark, priority=priority
+    )
+
+
+def check_delay(backend: Backend, delay: Duration) -> timedelta:
+    """Read a delay, and refuse one that the backend cannot hold."""
+    wait, longest = check_duration(delay, "delay", zero=True), backend.longest_delay
+    if longest is not None and wait > longest:
+        raise ConfigurationError(
+            f"delay: {format_duration(wait)} is longer than a hold queue can wait"
+            f" ({format_duration(longest)}): refused rather than released early"
+        )
+    return wait

@@ -1,14 +1,14 @@
 """From ``MODULE:APP`` to the `Queuey` object that it names, or to an error that says why not.
 
-It imports the user's module and calls nothing in it. Whatever that module does, raises or puts in
-an app's place, the outcome is an app or one line.
+It imports the user's module and calls nothing in it, unless a framework brings the app. Whatever
+that module does, raises or puts in an app's place, the outcome is an app or one line.
 """
 
 import importlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType, TracebackType
 from typing import Any
@@ -21,6 +21,9 @@ from queuey_sync.cli.reporting import show_traceback, without_passwords
 from queuey_sync.cli.signals import Signals
 from queuey_sync.observe.escaping import describe
 
+Loader = Callable[[], Queuey[Any]]
+"""Gives the app that a framework has."""
+
 
 class BadApp(click.ClickException):
     """The app cannot be imported, or is wrong."""
@@ -28,17 +31,21 @@ class BadApp(click.ClickException):
     exit_code = Exit.BAD_APP
 
 
-def load_app(reference: str, signals: Signals) -> Queuey[Any]:
+def load_app(reference: str | Loader, signals: Signals) -> Queuey[Any]:
     """Import an app; modules of the current directory are found too.
 
     Args:
-        reference: A module and the name of the app in it, such as ``shop.jobs:app``.
+        reference: A module and the name of the app in it, such as ``shop.jobs:app``; or what gives
+            the app.
         signals: What listens for signals again afterwards, should the module have replaced it.
 
     Raises:
         click.UsageError: It is no reference.
         BadApp: There is no such module or app, or importing the module failed.
     """
+    if not isinstance(reference, str):
+        with _users_code("cannot load the app", signals):
+            return reference()
     module_name, colon, attribute = reference.partition(":")
     names = [*module_name.split("."), *attribute.split(".")]
     if not colon or not all(name.isidentifier() for name in names):

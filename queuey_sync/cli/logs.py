@@ -21,7 +21,7 @@ from queuey_sync.observe.logs import JobLogFilter
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 DEFAULT_LEVEL = "INFO"
 
-_JOB_FIELDS = ("job_id", "job_type", "queue", "attempt")
+_JOB_FIELDS = ("job_id", "job_type", "queue", "attempt", "correlation_id")
 
 
 class TextFormatter(logging.Formatter):

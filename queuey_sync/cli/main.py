@@ -8,18 +8,28 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Sequence
+from copy import copy
+from functools import partial
+from typing import NoReturn
 
 import click
 
+from queuey_sync.cli.app_loading import Loader
 from queuey_sync.cli.commands.declare import declare
 from queuey_sync.cli.commands.drain import drain
 from queuey_sync.cli.commands.enqueue import enqueue
 from queuey_sync.cli.commands.move import move
 from queuey_sync.cli.commands.queues import queues
 from queuey_sync.cli.commands.worker import worker
-from queuey_sync.cli.exits import Exit, exit_for
+from queuey_sync.cli.exits import Exit, exit_for, leave
 from queuey_sync.cli.options import help_option
-from queuey_sync.cli.reporting import say, show, show_traceback, without_passwords
+from queuey_sync.cli.reporting import (
+    never_fail_on_stderr,
+    say,
+    show,
+    show_traceback,
+    without_passwords,
+)
 from queuey_sync.cli.signals import Signals
 from queuey_sync.errors import ConsumerStopped, QueueyError
 from queuey_sync.observe.escaping import describe
@@ -49,8 +59,10 @@ def _show_version(context: click.Context, _parameter: click.Parameter, wanted: b
 def commands(context: click.Context) -> None:
     """Background jobs for plain synchronous Python.
 
+    Results go to standard output, logs and errors to standard error.
+
     MODULE:APP names a Queuey app, such as shop.jobs:app; modules of the current directory are found
-    too. Results go to standard output, logs and errors to standard error.
+    too.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help(), err=True)
@@ -65,22 +77,53 @@ commands.add_command(queues)
 commands.add_command(worker)
 
 
-def run(signals: Signals, arguments: Sequence[str] | None = None) -> int:
+def run_in_framework(name: str, arguments: Sequence[str], load: Loader) -> NoReturn:
+    """Run one command as a part of a framework's own, and end the process as ``queuey-sync`` does.
+
+    Args:
+        name: How it is called, such as ``flask queuey``.
+        arguments: What follows that.
+        load: Gives the app, in place of MODULE:APP; called when the options are known to be good.
+    """
+    signals = Signals(stop_is_success=list(arguments[:1]) == ["worker"])
+    signals.listen()
+    never_fail_on_stderr()
+    leave(run(signals, arguments, commands_of(load), name))
+
+
+def commands_of(load: Loader) -> click.Group:
+    """The commands for one app, without their argument MODULE:APP."""
+    group = copy(commands)
+    group.help = (commands.help or "").rpartition("\n\n")[0]
+    group.commands = {name: copy(command) for name, command in commands.commands.items()}
+    for command in group.commands.values():
+        command.params = [one for one in command.params if one.name != "reference"]
+        assert command.callback is not None  # noqa: S101 - each of ours has one
+        command.callback = partial(command.callback, reference=load)
+    return group
+
+
+def run(
+    signals: Signals,
+    arguments: Sequence[str] | None = None,
+    group: click.Group = commands,
+    name: str = "queuey-sync",
+) -> int:
     """Run one command, report what went wrong with it, and return the exit code.
 
     Args:
         signals: What listens for signals already.
         arguments: In place of those of this process.
+        group: The commands.
+        name: What their user calls them.
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
         _refuse_what_is_no_text(given)
         # Without click's own handling of errors, commands return None, and --help its exit code.
-        code: int | None = commands.main(
-            given, prog_name="queuey-sync", standalone_mode=False, obj=signals
-        )
+        code: int | None = group.main(given, prog_name=name, standalone_mode=False, obj=signals)
     except click.UsageError as error:
-        path = error.ctx.command_path if error.ctx else "queuey-sync"
+        path = error.ctx.command_path if error.ctx else name
         text = without_passwords(error.format_message())
         say(f"{text.rstrip('.')}; see {path} --help")
         return error.exit_code

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from queuey_sync.app import Queuey
-from queuey_sync.cli.app_loading import load_app
+from queuey_sync.cli.app_loading import Loader, load_app
 from queuey_sync.cli.logs import DEFAULT_LEVEL, LEVELS, Log, set_up_logging
 from queuey_sync.cli.reporting import say, show
 from queuey_sync.cli.signals import Signals
@@ -174,7 +174,7 @@ def takes_loaded_app(command: Command) -> Command:
     @_log_options
     @click.pass_obj
     @options_of_command
-    def with_app(signals: Signals, reference: str, **rest: object) -> int | None:
+    def with_app(signals: Signals, reference: str | Loader, **rest: object) -> int | None:
         log = _take_log(rest)
         app = load_app(reference, signals)
         if not set_up_logging(log) and log.format != "text":
@@ -218,6 +218,6 @@ def _choose_broker(app: Queuey[Any], url: str | None) -> None:
         key, _, text = str(error).partition(": ")
         if key == "url":
             raise click.UsageError(f"{'QUEUEY_URL' if url is None else '--url'}: {text}") from None
-        if url is None and not os.environ.get("QUEUEY_URL"):
+        if text.endswith("url="):
             raise click.UsageError(f"{str(error).removesuffix('url=')}--url") from None
         raise

@@ -6,12 +6,14 @@ Attach `JobLogFilter` to a logging *handler*, so that it sees the records of all
 import logging
 
 from queuey_sync.context import current_job
+from queuey_sync.observe.escaping import LONGEST_NAME, one_line
 
 
 class JobLogFilter(logging.Filter):
     """Gives records made inside a job the fields ``job_id job_type queue attempt``.
 
-    Records made outside a job get none, and no record is held back.
+    A job that has a correlation id gives them ``correlation_id``, too. Records made outside a job
+    get none, and no record is held back.
 
     >>> from queuey_sync import JobLogFilter
     >>> record = logging.LogRecord("shop", logging.INFO, "shop.py", 1, "hello", (), None)
@@ -27,4 +29,6 @@ class JobLogFilter(logging.Filter):
             record.job_type = context.job_type
             record.queue = context.queue
             record.attempt = context.attempt
+            if context.correlation_id is not None:
+                record.correlation_id = one_line(context.correlation_id, LONGEST_NAME)
         return True

@@ -27,7 +27,7 @@ from queuey_sync.errors import SoftTimeout, StartError
 from queuey_sync.handlers import Handler, Handlers
 from queuey_sync.observe.escaping import describe
 from queuey_sync.pools.base import NEVER, Attempt, Kind, Result
-from queuey_sync.pools.invoke import invoke, run_on_start
+from queuey_sync.pools.invoke import invoke, run_on_end, run_on_start
 from queuey_sync.pools.link import ChildEnd
 from queuey_sync.pools.signals import (
     end_with_the_parent,
@@ -86,7 +86,7 @@ class _Child:
         self._watcher = stopping.watcher()
         self._reports_memory = setup.reports_memory
         handlers: Handlers[Any] = pickle.loads(setup.handlers)  # noqa: S301 - our parent wrote it
-        self._arounds = handlers.arounds
+        self._app = handlers
         self._handlers: dict[str, Handler] = handlers.by_name()
         if setup.initializer is not None:
             setup.initializer()
@@ -103,7 +103,7 @@ class _Child:
             soft_limit=limit,
             interrupt=NEVER if limit is None else _Alarm(limit.total_seconds()),
         )
-        result = invoke(attempt, self._arounds)
+        result = invoke(attempt, self._app.arounds)
         if os.getpid() != self._pid:  # the handler forked: its copy must not answer for the child
             os._exit(0 if result.kind is Kind.SUCCEEDED else 1)
         resident = _memory().resident if self._reports_memory else 0
@@ -111,6 +111,10 @@ class _Child:
             return pickle.dumps(Answer(result, resident))
         except BaseException as error:  # noqa: BLE001 - too large, or a policy that cannot be sent
             return pickle.dumps(Answer(no_result(error), resident))
+
+    def end(self) -> None:
+        """Call what is to run after the last attempt."""
+        run_on_end(self._app)
 
 
 def serve(far: socket.socket, setup: Setup, begun: c_ulonglong, news: Connection) -> None:
@@ -132,6 +136,7 @@ def serve(far: socket.socket, setup: Setup, begun: c_ulonglong, news: Connection
         while True:
             end.send(child.run(end.receive()))
             outlive_group_signals_again()
+    child.end()
 
 
 def _start(setup: Setup, begun: c_ulonglong, news: Connection) -> _Child | str:

@@ -6,6 +6,7 @@ has `contextvars` of its own, so nothing that one job sets is seen by the next.
 
 import contextvars
 import inspect
+import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -27,6 +28,8 @@ from queuey_sync.observe.escaping import describe, traceback_of
 from queuey_sync.pools.base import STOPPED, SUCCEEDED, Attempt, Kind, Result, timed_out
 from queuey_sync.retry import RetryPolicy
 
+log = logging.getLogger(__name__)
+
 
 def run_on_start(handlers: Handlers[Any]) -> None:
     """Call what is to run once before any handler does.
@@ -40,6 +43,15 @@ def run_on_start(handlers: Handlers[Any]) -> None:
         except BaseException as error:
             text = f"on_start {getattr(function, '__qualname__', function)}: {describe(error)}"
             raise StartError(text) from error
+
+
+def run_on_end(handlers: Handlers[Any]) -> None:
+    """Call what a thread or a child is to do after its last job. What it raises is logged."""
+    for function in handlers.end_hooks:
+        try:
+            function()
+        except Exception as error:  # noqa: BLE001 - all its jobs are settled
+            log.warning("%s: %s", getattr(function, "__qualname__", function), describe(error))
 
 
 def invoke(attempt: Attempt, arounds: Sequence[Around] = ()) -> Result:

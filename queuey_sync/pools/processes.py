@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from queuey_sync.errors import ConfigurationError, StartError
-from queuey_sync.handlers import Handlers
+from queuey_sync.handlers import Handlers, Preparation
 from queuey_sync.observe.escaping import describe
 from queuey_sync.pools import child
 from queuey_sync.pools.base import STOPPED, Attempt, Kind, Result, timed_out
@@ -98,6 +98,7 @@ class Children:
         context = multiprocessing.get_context(options.start_method)
         self._context = cast("Context", context)
         self._modules = check_handlers(handlers)
+        self._preparation = pickle.dumps(Preparation(handlers.preparations)).hex()
         self._setup = child.Setup(
             handlers=pickle.dumps(handlers),
             initializer=options.initializer,
@@ -121,7 +122,12 @@ class Children:
             self._context.Lock()
         if self._options.start_method == "forkserver":
             multiprocessing.set_forkserver_preload([_PRELOAD])
-            wanted = {"parent": os.getpid(), "path": sys.path, "modules": self._modules}
+            wanted = {
+                "parent": os.getpid(),
+                "path": sys.path,
+                "preparation": self._preparation,
+                "modules": self._modules,
+            }
             os.environ[PRELOAD_VARIABLE] = json.dumps(wanted)
 
     def slot(self) -> "ChildSlot":

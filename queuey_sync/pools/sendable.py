@@ -24,7 +24,12 @@ def check_handlers(handlers: Handlers[Any]) -> list[str]:
     for handler in handlers:
         check_sendable(f"the handler of job `{handler.job_type.name}`", handler.source)
         check_sendable(f"job `{handler.job_type.name}`", handler.job_type.cls)
-    for what, functions in (("around", handlers.arounds), ("on_start", handlers.start_hooks)):
+    for what, functions in (
+        ("preparation", handlers.preparations),
+        ("around", handlers.arounds),
+        ("on_start", handlers.start_hooks),
+        ("end hook", handlers.end_hooks),
+    ):
         for function in functions:
             check_sendable(what, function)
     sources = [one for handler in handlers for one in (handler.job_type.cls, handler.source)]

@@ -4,7 +4,7 @@ from typing import Any
 
 from queuey_sync.handlers import Handlers
 from queuey_sync.pools.base import Attempt, Result
-from queuey_sync.pools.invoke import invoke, run_on_start
+from queuey_sync.pools.invoke import invoke, run_on_end, run_on_start
 
 
 class ThreadPool:
@@ -43,4 +43,5 @@ class ThreadPool:
         return invoke(attempt, self._handlers.arounds)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Call what is to run at the end of the runner's thread."""
+        run_on_end(self._handlers)

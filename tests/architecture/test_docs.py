@@ -60,7 +60,7 @@ def _run(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
     # Imported, not run, so that jobs declared on a page have a module to be named after.
     (folder / "page.py").write_text("\n".join(program.lines) + "\n")
     done = _python(folder, "-c", "import page")
-    if done.returncode == 0 and any(path.startswith("test_") for path in program.files):
+    if done.returncode == 0 and any(Path(path).name.startswith("test_") for path in program.files):
         plugins = ("-p", "queuey_sync.testing.plugin", "-p", "no:cacheprovider")
         return _python(folder, "-m", "pytest", "-q", *plugins)
     return done

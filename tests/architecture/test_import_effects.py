@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.support.source import PACKAGE, ROOT, modules
 
-EXTRAS = {"django", "flask", "prometheus_client", "pytest"}
+EXTRAS = {"django", "django_tasks", "flask", "prometheus_client", "pytest"}
 """Packages that a module may need and that need not be installed."""
 
 _ACTING = ("__main__", "pools.preload")

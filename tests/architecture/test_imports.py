@@ -34,6 +34,7 @@ THIRD_PARTY = {
     "click": ("cli", "contrib"),
     "concurrent_log_handler": ("cli",),
     "django": ("contrib.django",),
+    "django_tasks": ("contrib.django",),
     "flask": ("contrib.flask",),
     "msgspec": ("context", "envelope", "jobs", "pools.invoke"),
     "pika": ("backends.rabbitmq",),
@@ -136,3 +137,12 @@ def test_other_packages_stay_in_their_places() -> None:
         and not any(_is_under(_short(module), place) for place in THIRD_PARTY.get(package, ()))
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("place", ["contrib.flask"])
+def test_nobody_knows_a_framework_but_its_own_package(place: str) -> None:
+    """Neither another framework's nor the rest of the library; either can be taken away."""
+    graph = _graph()
+    assert any(_is_under(module, place) for module in graph)
+    users = [module for module, known in graph.items() if any(_is_under(k, place) for k in known)]
+    assert [module for module in users if not _is_under(module, place)] == []

@@ -24,6 +24,7 @@ from queuey_sync import (
 from queuey_sync.backends.rabbitmq.options import OptionKeywords, Options
 from queuey_sync.backends.sqlite.options import OptionKeywords as SQLiteKeywords
 from queuey_sync.backends.sqlite.options import Options as SQLiteOptions
+from queuey_sync.contrib.flask import FlaskQueuey
 from tests.support.source import ROOT
 
 PAGE = ROOT / "docs" / "reference" / "options.md"
@@ -35,6 +36,7 @@ DOCUMENTED: dict[str, Callable[..., Any]] = {
     "RetryPolicy.fixed()": RetryPolicy.fixed,
     "RetryPolicy.exponential()": RetryPolicy.exponential,
     "Queuey": Queuey,
+    "FlaskQueuey": FlaskQueuey,
     "Worker": Worker,
     "Worker.drain": Worker.drain,
     "ProcessPool()": ProcessPool,

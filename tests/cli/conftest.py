@@ -67,6 +67,9 @@ class Running:
 class Commands:
     """Starts commands, each with an environment that holds nothing of ours but what is given."""
 
+    apps = APPS
+    """The folder that they run in."""
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._started: list[Running] = []
@@ -103,7 +106,7 @@ class Commands:
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             process = subprocess.Popen(
                 [*under, sys.executable, *python, *arguments],
-                cwd=APPS,
+                cwd=self.apps,
                 env={**os.environ, **self.environment, **environment},
                 stdin=stdin,
                 stdout=out if stdout is None else stdout,

@@ -3,14 +3,12 @@
 Standard library only; the nodes themselves are in `broker.py`.
 """
 
-import contextlib
 import itertools
-import os
 import re
 import shutil
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
+
+from tests.support import debian
 
 _LOG_PREFIX = re.compile(r"^\d{4}-\S+ \S+ \[\w+\] <\S+> ")
 _DEBIAN_SBIN = Path("/usr/lib/rabbitmq/bin")
@@ -54,42 +52,12 @@ def install_rabbitmq() -> None:
     try:
         rabbitmq_sbin()
     except BrokerMissing:
-        if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        if not debian.can_install():
             raise
-        with _services_not_started():
-            _apt_get("update")
-            _apt_get("install", "--yes", "--no-install-recommends", "rabbitmq-server")
-
-
-@contextlib.contextmanager
-def _services_not_started() -> Iterator[None]:
-    """Debian asks this file before a package starts its service; one that exists is left alone."""
-    policy = Path("/usr/sbin/policy-rc.d")
-    ours = not policy.exists()
-    if ours:
-        policy.write_text("#!/bin/sh\nexit 101\n")
-        policy.chmod(0o755)
-    try:
-        yield
-    finally:
-        if ours:
-            policy.unlink(missing_ok=True)
-
-
-def _apt_get(*arguments: str) -> None:
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-    command = ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300", *arguments]
-    done = subprocess.run(
-        command,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise BrokerFailed(f"{' '.join(command)} failed:\n{tail(done.stdout)}")
+        try:
+            debian.install("rabbitmq-server")
+        except debian.InstallFailed as error:
+            raise BrokerFailed(str(error)) from None
 
 
 def complaint(output: str) -> str:

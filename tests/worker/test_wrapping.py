@@ -112,3 +112,30 @@ def test_a_worker_that_cannot_start_takes_nothing(pool_bench: Bench) -> None:
         worker.run()
     assert [] == handler.runs
     assert 1 == bench.adapter.ready(bench.mail)
+
+
+def test_a_child_is_prepared_before_it_starts(process_bench: Bench) -> None:
+    """So that what a framework sets up there is there when the app is imported."""
+    bench = process_bench
+    seen = Notes[str]()
+    handlers = bench.handlers({bench.shop.Notify: Script()})
+    handlers.preparations.append(partial(seen.append, "prepared"))
+    handlers.on_start(partial(seen.append, "started"))
+    with bench.working(handlers, concurrency=1):
+        bench.producer.enqueue(bench.shop.Notify(1))
+        bench.until(lambda: bench.settled(bench.mail))
+    # A forkserver that this worker has started is prepared, too.
+    assert ["prepared", "started"] == list(seen)[-2:]
+
+
+def test_each_thread_and_each_process_has_an_end(pool_bench: Bench) -> None:
+    """After its last job, whatever another function there raises."""
+    bench = pool_bench
+    seen = Notes[str]()
+    handlers = bench.handlers({bench.shop.Notify: Script()})
+    handlers.end_hooks += [refuse_to_start, partial(seen.append, "ended")]
+    with bench.working(handlers, concurrency=1):
+        bench.producer.enqueue(bench.shop.Notify(1))
+        bench.until(lambda: bench.settled(bench.mail))
+        assert [] == list(seen)
+    assert ["ended"] == list(seen)

@@ -14,7 +14,7 @@ from queuey_sync.queues import QueueSet
 @takes_app
 @help_option
 def declare(*, app: Queuey[Any]) -> None:
-    """Declare the queues of MODULE:APP, and print their names.
+    """Declare the queues of an app, and print their names.
 
     What exists already is left as it is. A queue that exists with other properties is an error.
     """

@@ -77,7 +77,7 @@ def drain(
     fail_on_dead: bool,
     as_json: bool,
 ) -> int:
-    """Run the jobs of MODULE:APP until its queues are empty and nothing is in hand.
+    """Run the jobs of an app until its queues are empty and nothing is in hand.
 
     By default only warnings and errors are logged, and nothing else is written on success without a
     terminal. Exits with 0 when the queues are empty, also if retries and deferrals are held for

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @help_option
 @click.pass_obj
 def move(signals: Signals, *, app: Queuey[Any], source: str, target: str, as_json: bool) -> Exit:
-    """Carry the waiting, held and dead jobs of MODULE:APP over from a store to a broker.
+    """Carry the waiting, held and dead jobs of an app over from a store to a broker.
 
     A job is deleted from the store when the broker has confirmed it. It can be interrupted at any
     moment, and run again. Jobs that a worker has in hand stay, so stop the workers of the store

@@ -83,7 +83,7 @@ def queues(
     watch: bool,
     as_json: bool,
 ) -> None:
-    """Show what is on the queues of MODULE:APP; nothing is taken or changed.
+    """Show what is on the queues of an app; nothing is taken or changed.
 
     ready is what waits for a worker, held are retries, delays and deferrals that are not due yet,
     dead are dead letters. What the broker cannot tell is shown as unknown.

@@ -15,7 +15,7 @@ from queuey_sync.worker.worker import Worker
 @help_option
 @click.pass_obj
 def worker(signals: Signals, /, *, worker: Worker[Any]) -> None:
-    """Run the jobs of MODULE:APP until SIGTERM, SIGINT or SIGHUP.
+    """Run the jobs of an app until SIGTERM, SIGINT or SIGHUP.
 
     Jobs that run are then finished and settled. A second signal ends the process at once, and the
     broker gives the unfinished jobs to another worker.
