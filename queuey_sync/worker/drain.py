@@ -98,6 +98,8 @@ class Drain:
         self._held_end = self._began + _seconds(wait_held, "wait_held", -math.inf)
         self._finished_before: int | None = None
         """What was finished when the survey was asked for that is under way, if one is."""
+        self._due: float | None = None
+        """When the next held job would be there, as it was known before that survey."""
         self._look_at = self._began
         """When to look at the queues next."""
         self._looked_at = -math.inf
@@ -126,6 +128,8 @@ class Drain:
             else:
                 self._looked_at = now
                 self._finished_before = self._tally.finished
+                # In this order: what is held no longer when the survey is made, it sees.
+                self._due = self._next_due(now) if now < self._held_end else None
                 consumption.survey(answer)
         return False
 
@@ -137,12 +141,9 @@ class Drain:
         self._tally.expect(survey.delivered + sum(survey.ready.values()))
         if any(survey.ready.values()) or survey.delivered != before:
             return False
-        if now >= self._held_end:
+        if self._due is None or max(self._due, now) > self._held_end:
             return True
-        due = self._next_due(now)
-        if due is None or due > self._held_end:
-            return True
-        self._look_at = max(self._look_at, due)
+        self._look_at = max(self._look_at, self._due)
         return False
 
     def _next_due(self, now: float) -> float | None:

@@ -6,7 +6,7 @@ from typing import Literal, cast
 
 import pytest
 
-from tests.contract.adapters import Adapter, MemoryAdapter, RabbitMQAdapter
+from tests.contract.adapters import Adapter, MemoryAdapter, RabbitMQAdapter, SQLiteAdapter
 from tests.worker.shop import Bench
 
 
@@ -16,6 +16,8 @@ def _bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     adapter: Adapter
     if place == "memory":
         adapter, prefix = MemoryAdapter(), "shop"
+    elif place == "sqlite":
+        adapter, prefix = SQLiteAdapter(request.getfixturevalue("tmp_path") / "jobs.db"), "shop"
     else:
         fresh_queue = request.getfixturevalue("fresh_queue")
         adapter = RabbitMQAdapter(request.getfixturevalue("amqp_url"), fresh_queue)
@@ -24,7 +26,9 @@ def _bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     adapter.close()
 
 
-bench = pytest.fixture(_bench, name="bench", params=["memory-thread", "rabbitmq-thread"])
+bench = pytest.fixture(
+    _bench, name="bench", params=["memory-thread", "sqlite-thread", "rabbitmq-thread"]
+)
 """In threads, on every backend."""
 
 memory_bench = pytest.fixture(_bench, name="memory_bench", params=["memory-thread"])
