@@ -108,6 +108,13 @@ class WorkerHandle:
         """
         return self._settler.failures
 
+    def late_results(self) -> int:
+        """How many handlers in threads ended after their job's time limit.
+
+        Their jobs were settled as timed out by then, so what they returned or raised was dropped.
+        """
+        return self._settler.tally.late
+
     def counts(self, queue: str) -> Counts:
         """What became of the deliveries of one queue so far, by its full name."""
         return self._settler.tally.counts(queue)

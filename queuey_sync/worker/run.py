@@ -98,7 +98,7 @@ class Run:
             ),
             plan.concurrency,
             ended=lambda error: plan.events.put(RunnerEnded(error)),
-            overdue=lambda change: plan.events.put(Overdue(change)),
+            overdue=self._note_overdue,
             watchdog_died=lambda error: plan.events.put(WatchdogDied(error)),
         )
         self._ended = 0
@@ -228,6 +228,12 @@ class Run:
                 self._stuck_at = time.monotonic() + _STUCK_AFTER if self._all_overdue else math.inf
             case Surveyed(survey):
                 self._take_survey(survey)
+
+    def _note_overdue(self, change: int) -> None:
+        """Called by the threads that find it out."""
+        if change < 0:
+            self._plan.settler.tally.drop_late()
+        self._plan.events.put(Overdue(change))
 
     def _take_survey(self, survey: Survey) -> None:
         if self._drain is not None and self._drain.is_done(survey):

@@ -41,6 +41,8 @@ class Tally:
         """How many deliveries there were and will be, as far as it was seen. Guarded by `_lock`."""
         self._ends: Counter[tuple[str, str]] = Counter()
         """By queue and field of `Counts`. Guarded by `_lock`."""
+        self._late = 0
+        """Results that came after their time limit. Guarded by `_lock`."""
         self._due: deque[float] = deque()
         """When each job that was held is due, on the monotonic clock. Guarded by `_lock`."""
 
@@ -58,6 +60,17 @@ class Tally:
                 self._ends[queue, end] += 1
             if held is not None:
                 self._due.append(time.monotonic() + held.total_seconds())
+
+    def drop_late(self) -> None:
+        """Count a result that came after its time limit, and that nothing is done with."""
+        with self._lock:
+            self._late += 1
+
+    @property
+    def late(self) -> int:
+        """How many of those there were."""
+        with self._lock:
+            return self._late
 
     def expect(self, deliveries: int) -> None:
         """Take note of how many deliveries there will have been when the queues are empty."""
