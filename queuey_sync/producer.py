@@ -65,14 +65,14 @@ class Producer(Generic[Q]):
         self, job: Job[Q], delay: Duration, correlation_id: str | None = None
     ) -> UUID:
         """Publish a job that becomes visible after `delay`, as ordinary work; return its id."""
-        wait = self._wait(delay)
+        wait = check_delay(self.backend, delay)
         envelope = self._envelope(job, correlation_id)
         self.backend.publish(envelope, wait)
         return envelope.job_id
 
     def defer(self, job: Job[Q], delay: Duration, correlation_id: str | None = None) -> UUID:
         """Hold a job for `delay`, then put it ahead of ordinary work; return its id."""
-        wait = self._wait(delay)
+        wait = check_delay(self.backend, delay)
         envelope = self._envelope(job, correlation_id, deferred=True)
         self.backend.defer(envelope, wait)
         return envelope.job_id
@@ -103,9 +103,6 @@ class Producer(Generic[Q]):
                 ids,
             ) from first
         return ids
-
-    def _wait(self, delay: Duration) -> timedelta:
-        return check_delay(self.backend, delay)
 
     def _envelope(
         self, job: Job[Q], correlation_id: str | None = None, *, deferred: bool = False

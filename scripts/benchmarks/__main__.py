@@ -12,11 +12,12 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from scripts.benchmarks import child_jobs, report, running
+from scripts.benchmarks import child_jobs, report, running, store
 from scripts.benchmarks.running import (
     BARE,
     BARE_PROCESSES,
@@ -31,7 +32,7 @@ from scripts.benchmarks.running import (
     SUBJECTS,
 )
 
-PARTS = ("drain", "publish", "idle", "pools")
+PARTS = ("drain", "publish", "idle", "pools", "store")
 _BURNING_SECONDS = 0.02
 _BURNING_JOBS = 300
 
@@ -74,6 +75,9 @@ def _measure(bench: running.Bench, options: argparse.Namespace, results: dict[st
         _print_promises(_idle_promises(idle))
     if "pools" in options.parts:
         _measure_pools(bench, options, results)
+    if "store" in options.parts:
+        for synchronous in store.SYNCHRONOUS:
+            _measure_store(synchronous, options, results)
 
 
 def _measure_pools(
@@ -95,6 +99,21 @@ def _measure_pools(
     print(f"\n2 child processes, {options.jobs:,} empty jobs\n" + report.table(empty, PREFORK))
     print(f"\n2 child processes, {_BURNING_JOBS} jobs of 20 ms\n" + report.table(burning, BARE))
     _print_promises(_pools_promises(empty, burning))
+
+
+def _measure_store(synchronous: str, options: argparse.Namespace, results: dict[str, Any]) -> None:
+    with closing(store.StoreBench(synchronous)) as bench:
+        drained = _interleaved(
+            options, store.DRAINS, "drains a file", lambda one: bench.drain(one, options.jobs)
+        )
+        published = _interleaved(
+            options, store.PUBLISHES, "enqueues", lambda one: bench.publish(one, options.jobs)
+        )
+    results[f"store_{synchronous}"] = {"drain": drained, "publish": published}
+    print(f"\nA file, synchronous={synchronous}: draining {options.jobs:,} jobs")
+    print(report.table(drained, store.HUEY))
+    print(f"\nA file, synchronous={synchronous}: enqueuing\n" + report.table(published, store.HUEY))
+    _print_promises([*store.drain_promises(drained), *store.publish_promises(published)])
 
 
 def _interleaved(
@@ -184,7 +203,7 @@ def _progress(text: str) -> None:
 
 
 def _machine() -> dict[str, str]:
-    packages = ("pika", "msgspec", DRAMATIQ, CELERY)
+    packages = ("pika", "msgspec", DRAMATIQ, CELERY, store.HUEY)
     return {
         "cores": str(os.cpu_count()),
         "python": platform.python_version(),
