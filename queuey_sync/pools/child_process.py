@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.process import BaseProcess
 
 from queuey_sync.context import JobContext
 from queuey_sync.pools import child
@@ -31,6 +32,8 @@ _JITTER = 0.2
 """Children are recycled up to this part early, so that they do not all go at once."""
 _LOOK = 0.1
 """Seconds between two looks at a child that is to end."""
+_FORKSERVER_END = 2.0
+"""Seconds that a forkserver may take to be known as dead when it hears no more."""
 Context = ForkServerContext | SpawnContext
 _multiprocessing = threading.Lock()
 """Held to start a child and to read an exit code: each start reads those of all other children, and
@@ -45,6 +48,20 @@ class ChildDied(Exception):
         super().__init__()
         self.begun = begun
         self.timed_out = timed_out
+
+
+def _start(process: BaseProcess) -> None:
+    """Start a process, by a new forkserver if the old one is about to be found dead."""
+    deadline = time.monotonic() + _FORKSERVER_END
+    while True:
+        try:
+            process.start()
+        except ConnectionRefusedError:  # it was not heard, so nothing has begun
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 class ChildProcess:
@@ -105,7 +122,7 @@ class ChildProcess:
         fault: BaseException | None = None
         try:
             with group_signals_held(), _multiprocessing:
-                self._process.start()
+                _start(self._process)
         except BaseException as error:  # noqa: BLE001 - the runner raises it
             fault = error
         os.environ.pop(PRELOAD_VARIABLE, None)  # the forkserver has read it by now

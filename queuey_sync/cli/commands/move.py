@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 @click.command(add_help_option=False)
 @takes_loaded_app
-@click.option("source", "--from", metavar="URL", required=True, help="The store: sqlite:///path.")
-@click.option("target", "--to", metavar="URL", required=True, help="The broker: amqp://…")
+@option("source", "--from", metavar="URL", required=True, help="The store: sqlite:///path.")
+@option("target", "--to", metavar="URL", required=True, help="The broker: amqp://…")
 @option("as_json", "--json", is_flag=True, help="Print the summary as one JSON document.")
 @help_option
 @click.pass_obj
