@@ -1,10 +1,11 @@
 """How a child process is started."""
 
+from multiprocessing.process import BaseProcess
 from typing import cast
 
 import pytest
 
-from queuey_sync.pools.child_process import BaseProcess, _start
+from queuey_sync.pools.child_process import _start
 
 
 class Process:
