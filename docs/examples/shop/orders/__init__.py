@@ -1,0 +1,1 @@
+"""Orders, and the receipts that are sent for them."""

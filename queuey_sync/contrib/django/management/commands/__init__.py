@@ -1,0 +1,1 @@
+"""The management commands, each in the module of its name."""
