@@ -6,7 +6,7 @@ It only puts pieces together that are public and usable alone: `Handlers`, `Prod
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 from uuid import UUID
@@ -54,7 +54,12 @@ class Queuey(Generic[Q]):
     sending to ada@example.org
     """
 
-    def __init__(self, queues: type[Q], url: str | None = None, **options: Any) -> None:  # noqa: ANN401 - of whichever backend
+    def __init__(
+        self,
+        queues: type[Q],
+        url: str | Sequence[str] | None = None,
+        **options: Any,  # noqa: ANN401 - of whichever backend
+    ) -> None:
         self.queues = queues
         self.handlers: Handlers[Q] = Handlers(queues)
         self.handler = self.handlers.register
@@ -71,10 +76,12 @@ class Queuey(Generic[Q]):
         self._stand_in: Backend | None = None
         self._producer: Producer[Q] | None = None
 
-    def connect_to(self, url: str) -> None:
-        """Use this URL in place of the one given before; a backend made already is closed."""
+    def connect_to(self, url: str | Sequence[str] | None = None, **options: Any) -> None:  # noqa: ANN401 - of whichever backend
+        """Use this URL and these options in place of those given; a backend made is closed."""
         self.close()
-        self._url = url
+        if url is not None:
+            self._url = url
+        self._options = {**self._options, **options}
 
     def backend(self) -> Backend:
         """Where the jobs wait; made when first asked for.
@@ -105,7 +112,7 @@ class Queuey(Generic[Q]):
             with self._lock:
                 self._stand_in = before
 
-    def _connect(self, url: str) -> Backend:
+    def _connect(self, url: str | Sequence[str]) -> Backend:
         if url == "inline:":
             from queuey_sync.worker.inline import InlineBackend  # noqa: PLC0415 - not for the rest
 

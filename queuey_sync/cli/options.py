@@ -4,8 +4,10 @@ Every option has an environment variable, which its help names.
 """
 
 import functools
+import logging
 import os
 import re
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -13,18 +15,24 @@ from typing import Any
 import click
 
 from queuey_sync.app import Queuey
+from queuey_sync.backends.base import Backend
 from queuey_sync.cli.app_loading import Loader, load_app
 from queuey_sync.cli.logs import DEFAULT_LEVEL, LEVELS, Log, set_up_logging
 from queuey_sync.cli.reporting import say, show
 from queuey_sync.cli.signals import Signals
-from queuey_sync.durations import parse_duration
-from queuey_sync.errors import ConfigurationError
+from queuey_sync.durations import format_duration, parse_duration
+from queuey_sync.errors import BrokerUnavailable, ConfigurationError
+from queuey_sync.observe.escaping import one_line
+
+log = logging.getLogger(__name__)
 
 Command = Callable[..., int | None]
 """What does the work of a command; returns its exit code, or None for success."""
 
 _LOG = "queuey_sync.log"
 """Where a click context keeps the `Log` of its command."""
+_BETWEEN_LOOKS = 0.5
+"""Seconds between two looks for a broker that is awaited."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kmgt])i?b", re.IGNORECASE)
 """As memory is counted everywhere: 1 kB is 1024 bytes."""
 
@@ -196,15 +204,64 @@ def takes_app(command: Command) -> Command:
         help="Where jobs wait, in place of the app's own URL; without either, that of the"
         " environment.  [env var: QUEUEY_URL]",
     )
+    @option(
+        "--no-declare",
+        is_flag=True,
+        help="Only look for the queues, for a user of the broker who may not declare them.",
+    )
+    @option(
+        "--wait-for-broker",
+        callback=to_time_limit,
+        metavar="DURATION",
+        help="How long to wait for a broker that cannot be reached at the start, such as 60s; not"
+        " at all by default.",
+    )
     @options_of_command
-    def at_url(app: Queuey[Any], url: str | None, **rest: object) -> int | None:
-        _choose_broker(app, url)
+    def at_url(
+        app: Queuey[Any],
+        url: str | None,
+        no_declare: bool,  # noqa: FBT001 - as click calls it
+        wait_for_broker: timedelta | None,
+        **rest: object,
+    ) -> int | None:
+        if no_declare:
+            app.connect_to(declare=False)
+        _choose_broker(app, url, no_declare=no_declare)
+        if wait_for_broker is not None:
+            await_broker(app.backend(), wait_for_broker)
         return command(app=app, **rest)
 
     return takes_loaded_app(at_url)
 
 
-def _choose_broker(app: Queuey[Any], url: str | None) -> None:
+def await_broker(backend: Backend, limit: timedelta) -> None:
+    """Wait until a backend can be used. A signal ends the process meanwhile, as at any start.
+
+    Also for one that refuses: while it starts, a broker may not know its users and vhosts yet.
+
+    Raises:
+        BrokerUnavailable: It could not be reached within the limit.
+    """
+    began = time.monotonic()
+    told = ""
+    while True:
+        try:
+            backend.depths([])
+        except BrokerUnavailable as error:
+            left = began + limit.total_seconds() - time.monotonic()
+            if left <= 0:
+                raise
+            if str(error) != told:
+                told = str(error)
+                log.warning("%s; waiting for it, %s in all", one_line(told), format_duration(limit))
+            time.sleep(min(left, _BETWEEN_LOOKS))
+        else:
+            if told:
+                log.warning("the broker is there after %.1f s", time.monotonic() - began)
+            return
+
+
+def _choose_broker(app: Queuey[Any], url: str | None, *, no_declare: bool) -> None:
     """Refuse a URL that cannot be used before there is any work; nothing is dialled yet.
 
     An app refuses a wrong URL of its own when it is made, so what is wrong with the URL here was
@@ -218,6 +275,8 @@ def _choose_broker(app: Queuey[Any], url: str | None) -> None:
         key, _, text = str(error).partition(": ")
         if key == "url":
             raise click.UsageError(f"{'QUEUEY_URL' if url is None else '--url'}: {text}") from None
+        if no_declare and "'declare'" in text:
+            raise click.UsageError("--no-declare: it is for RabbitMQ only") from None
         if text.endswith("url="):
             raise click.UsageError(f"{str(error).removesuffix('url=')}--url") from None
         raise

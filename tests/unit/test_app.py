@@ -108,9 +108,14 @@ def test_unknown_options_are_refused() -> None:
         connect("amqp://localhost", prefetch=3)
 
 
-@pytest.mark.parametrize(
-    "url", ["amqp://u:secret@[::1/", 3, None, b"amqp://u:secret@mq", ["amqp://u:secret@mq"]]
-)
+@pytest.mark.parametrize("scheme", ["sqlite:///", "memory:"])
+def test_several_urls_are_for_rabbitmq_only(scheme: str) -> None:
+    """Anywhere else there is nothing to go over to."""
+    with pytest.raises(ConfigurationError, match="url: only RabbitMQ takes several URLs"):
+        connect([scheme, "amqp://mq"])
+
+
+@pytest.mark.parametrize("url", ["amqp://u:secret@[::1/", 3, None, b"amqp://u:secret@mq", [3], []])
 def test_what_is_no_url_at_all_is_refused_without_showing_it(url: Any) -> None:
     """The text keeps what may hold a password to itself."""
     with pytest.raises(ConfigurationError, match="cannot be read") as caught:

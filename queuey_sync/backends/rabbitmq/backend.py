@@ -13,7 +13,7 @@ from weakref import WeakSet
 from queuey_sync.backends.base import Backend, Consumption, Depth, Inbox, Listener
 from queuey_sync.backends.rabbitmq import properties
 from queuey_sync.backends.rabbitmq.consuming.consumer import Consumer
-from queuey_sync.backends.rabbitmq.dialling import connection_parameters
+from queuey_sync.backends.rabbitmq.dialling import brokers_of
 from queuey_sync.backends.rabbitmq.looking import look
 from queuey_sync.backends.rabbitmq.management import Management, held
 from queuey_sync.backends.rabbitmq.options import OptionKeywords, Options
@@ -38,7 +38,9 @@ class RabbitMQBackend(Backend):
     consumption has another. After a fork the child makes its own.
 
     Args:
-        url: ``amqp://`` or ``amqps://``, with the query parameters that pika knows.
+        url: ``amqp://`` or ``amqps://``, with the query parameters that pika knows and those of
+            TLS; or several of them, the nodes of one cluster, which are tried in turn: a sequence,
+            or a text with commas or spaces between them.
         **options: The fields of `Options`.
 
     Raises:
@@ -49,11 +51,13 @@ class RabbitMQBackend(Backend):
     ('shop.mail-hold.250', False)
     """
 
-    def __init__(self, url: str, **options: Unpack[OptionKeywords]) -> None:
+    def __init__(self, url: str | Sequence[str], **options: Unpack[OptionKeywords]) -> None:
         self._options = Options(**options)
         self._topology = Topology(self._options)
-        self._parameters = connection_parameters(url, self._options.connection_name)
-        self._publisher = Publisher(self._parameters, self._options.publish_limit)
+        self._brokers = brokers_of(
+            url, connection_name=self._options.connection_name, tls=self._options.tls
+        )
+        self._publisher = Publisher(self._brokers, self._options.publish_limit)
         self._configs: dict[str, QueueConfig] = {}
         """By name, once declared. Guarded by the interpreter lock: one operation each."""
         self._consumers: WeakSet[Consumer] = WeakSet()
@@ -157,7 +161,7 @@ class RabbitMQBackend(Backend):
     ) -> Consumption:
         """Start a consumer thread with a connection of its own."""
         consumer = Consumer(
-            self._parameters, configs, inbox, listener, self, self._topology, reconnect
+            self._brokers, configs, inbox, listener, self, self._topology, reconnect
         )
         self._consumers.add(consumer)
         if self.is_closed():
@@ -172,7 +176,7 @@ class RabbitMQBackend(Backend):
         names = [config.full_name for config in configs]
         with_dead = self._options.declare_dead_letter_queues
         return look(
-            self._parameters,
+            self._brokers,
             [(name, self.dead_queue(name) if with_dead else None) for name in names],
         )
 
@@ -194,7 +198,7 @@ class RabbitMQBackend(Backend):
             ShutDown: This backend is closed.
         """
         self._refuse_if_closed()
-        messages = Management(management_url).messages(self._parameters)
+        messages = Management(management_url).messages(self._brokers[0])
         return held(messages, [config.full_name for config in configs], self._topology)
 
     def close(self) -> None:

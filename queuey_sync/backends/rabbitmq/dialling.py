@@ -1,13 +1,15 @@
 """Where the broker is and how to say that it did not answer; shared by publishing and consuming.
 
 Everything here keeps the password to itself: an address shows host, port and vhost, and an error
-is told by what failed, never by what was sent. `publishing/link.py` and `consumer.py` dial.
+is told by what failed, never by what was sent. `publishing/publisher.py` dials for itself, all
+others with `dial`. Files and certificates are in `tls.py`.
 """
 
 import logging
 import re
 import socket
 import ssl
+from collections.abc import Sequence
 from contextlib import suppress
 from urllib.parse import urlsplit
 
@@ -15,44 +17,115 @@ import pika
 from pika.adapters.utils.connection_workflow import AMQPConnectorStackTimeout
 from pika.connection import Parameters
 from pika.exceptions import (
+    AMQPError,
     IncompatibleProtocolError,
     ProbableAccessDeniedError,
     ProbableAuthenticationError,
 )
 
+from queuey_sync.backends.rabbitmq.tls import TLS, take_from
 from queuey_sync.errors import ConfigurationError
+
+Brokers = Sequence[Parameters]
+"""The nodes of one cluster, at least one; each dial tries them in this order, once each."""
 
 _SCHEMES = ("amqp://", "amqps://")
 _FORM = "amqp://user:password@host:port/vhost"
+_BETWEEN = re.compile(r"[,\s]+(?=amqps?://)")
+"""What separates URLs; a comma elsewhere belongs to one of them."""
 _REPLY = re.compile(r"\((\d{3})\) ['\"](.*)['\"]", re.DOTALL)
 
 
-def connection_parameters(url: str, connection_name: str | None = None) -> Parameters:
-    """Read an ``amqp://`` or ``amqps://`` URL, with the parameters that pika knows.
+class DialFailed(Exception):
+    """No connection came about; the text says where and why."""
+
+
+def brokers_of(
+    url: str | Sequence[str], *, connection_name: str | None = None, tls: TLS | None = None
+) -> Brokers:
+    """Read ``amqp://`` or ``amqps://`` URLs, with the parameters that pika knows and those of TLS.
+
+    Args:
+        url: One URL, several of them in a text, separated by commas or spaces, or a sequence.
+        connection_name: Shown by the broker.
+        tls: For URLs that say nothing of their own.
 
     Raises:
-        ConfigurationError: The URL cannot be read, or asks for TLS without checking certificates.
+        ConfigurationError: A URL or a file cannot be read, or the URLs are not of one cluster.
 
-    >>> address(connection_parameters("amqp://ada:secret@mq.example.org/shop?heartbeat=5"))
-    'rabbitmq at mq.example.org:5672, vhost `shop`'
+    >>> cluster = brokers_of("amqp://ada:secret@a.example.org/shop, amqp://ada:secret@b:5673/shop")
+    >>> addresses(cluster)
+    'rabbitmq at a.example.org:5672 or b:5673, vhost `shop`'
     """
-    if not url.startswith(_SCHEMES):
+    urls = _BETWEEN.split(url.strip()) if isinstance(url, str) else list(url)
+    if not urls:
+        raise ConfigurationError("url: an empty list names no broker")
+    brokers = [_parameters(one, connection_name, tls or TLS()) for one in urls]
+    kinds = {(one.ssl_options is None, one.virtual_host) for one in brokers}
+    if len(kinds) > 1:
+        raise ConfigurationError(
+            "url: several URLs name the nodes of one cluster, so all have one vhost, and either all"
+            " or none begin with amqps://"
+        )
+    return brokers
+
+
+def _parameters(given: object, connection_name: str | None, defaults: TLS) -> Parameters:
+    if not isinstance(given, str) or not given.startswith(_SCHEMES):
         raise ConfigurationError(f"url: expected {_FORM} or amqps://…")
+    url, tls = take_from(given)
     try:
         parameters = pika.URLParameters(url)
     except Exception:  # noqa: BLE001 - pika raises whatever its parsing runs into
         # Its text may quote a part of the password, so it is not shown, not even as a cause.
         raise ConfigurationError(f"url: {_what_is_wrong_with(url)}") from None
-    _refuse_unchecked_tls(parameters)
+    _set_up_tls(parameters, tls, defaults)
     if connection_name is not None:
         properties: dict[str, object] = dict(parameters.client_properties or {})
         parameters.client_properties = {**properties, "connection_name": connection_name}
     return parameters
 
 
+def _set_up_tls(parameters: Parameters, tls: TLS, defaults: TLS) -> None:
+    own = tls.given()
+    merged = {**defaults.given(), **own}
+    if parameters.ssl_options is not None:
+        try:
+            parameters.ssl_options = TLS(**merged).ssl_options()
+        except ConfigurationError as error:
+            in_url = str(error).partition(":")[0] in own
+            raise ConfigurationError(f"url: {error}" if in_url else str(error)) from None
+    elif merged:
+        key = next(iter(merged))
+        where = f"url: {key}" if key in own else key
+        raise ConfigurationError(f"{where}: only amqps:// has TLS, and the URL is amqp://")
+
+
+def dial(brokers: Brokers) -> tuple[pika.BlockingConnection, Parameters]:
+    """Connect to the first broker that answers; returns which one that was, too.
+
+    Raises:
+        DialFailed: None did; the text has the reason of each.
+    """
+    quieten_pika()
+    faults: list[str] = []
+    for parameters in brokers:
+        try:
+            return pika.BlockingConnection(parameters), parameters
+        except (AMQPError, OSError) as fault:
+            faults.append(f"{address(parameters)}: {fault_text(fault, parameters)}")
+    raise DialFailed("; ".join(faults))
+
+
+def addresses(brokers: Brokers) -> str:
+    """All brokers as texts and logs name them."""
+    hosts = " or ".join(f"{one.host}:{one.port}" for one in brokers)
+    return f"rabbitmq at {hosts}, vhost `{brokers[0].virtual_host}`"
+
+
 def address(parameters: Parameters) -> str:
     """The broker as texts and logs name it."""
-    return f"rabbitmq at {parameters.host}:{parameters.port}, vhost `{parameters.virtual_host}`"
+    return addresses([parameters])
 
 
 def fault_text(error: BaseException | None, parameters: Parameters) -> str:
@@ -66,7 +139,8 @@ def fault_text(error: BaseException | None, parameters: Parameters) -> str:
             refused = f"access to vhost `{parameters.virtual_host}` refused"
             return refused + (f" ({reply})" if reply else "")
         case IncompatibleProtocolError():
-            return "it does not speak AMQP 0-9-1 there, or expects TLS"
+            lacks = "TLS" if parameters.ssl_options is None else "another client certificate"
+            return f"it does not speak AMQP 0-9-1 there, or expects {lacks}"
         case ConnectionRefusedError():
             return "connection refused"
         case socket.gaierror():
@@ -90,7 +164,9 @@ def _login_fault(user: str, reply: str) -> str:
 
 def _tls_fault(fault: ssl.SSLError) -> str:
     if isinstance(fault, ssl.SSLCertVerificationError):
-        return f"its certificate was not accepted ({fault.verify_message})"
+        return f"its certificate was not accepted ({fault.verify_message.rstrip('.')})"
+    if fault.reason == "WRONG_VERSION_NUMBER":
+        return "it does not speak TLS there"
     return f"TLS failed ({fault.reason or fault.strerror})"
 
 
@@ -116,17 +192,6 @@ def _what_is_wrong_with(url: str) -> str:
         f"it cannot be read; expected {_FORM}, with characters other than letters and digits in"
         " user, password and vhost percent-encoded"
     )
-
-
-def _refuse_unchecked_tls(parameters: Parameters) -> None:
-    if parameters.ssl_options is None:
-        return
-    context = parameters.ssl_options.context
-    if context.verify_mode != ssl.CERT_REQUIRED or not context.check_hostname:
-        raise ConfigurationError(
-            "url: its ssl_options switch the check of the broker's certificate off; name the"
-            " authority with cafile instead"
-        )
 
 
 def _innermost(error: BaseException | None) -> BaseException | None:

@@ -6,29 +6,31 @@ broker cannot say what its hold queues hold: nobody knows all of their names.
 
 from collections.abc import Sequence
 
-import pika
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.connection import Parameters
 from pika.exceptions import AMQPError, ChannelClosed
 
 from queuey_sync.backends.base import Depth
-from queuey_sync.backends.rabbitmq.dialling import address, fault_text, quieten_pika
+from queuey_sync.backends.rabbitmq.dialling import Brokers, DialFailed, address, dial, fault_text
 from queuey_sync.errors import BackendError, BrokerUnavailable
 
 _NOT_FOUND = 404
 """The reply code of the broker."""
 
 
-def look(parameters: Parameters, queues: Sequence[tuple[str, str | None]]) -> list[Depth]:
+def look(brokers: Brokers, queues: Sequence[tuple[str, str | None]]) -> list[Depth]:
     """What each of these queues holds, given with the name of its dead-letter queue, if any.
 
     Raises:
         BackendError: A queue does not exist, or the broker refused.
         BrokerUnavailable: It cannot be reached.
     """
-    quieten_pika()
     try:
-        with pika.BlockingConnection(parameters) as connection:
+        connection, parameters = dial(brokers)
+    except DialFailed as error:
+        raise BrokerUnavailable(f"cannot look at {error}") from error
+    try:
+        with connection:
             channel = connection.channel()
             return [_depth(channel, parameters, *names) for names in queues]
     except (AMQPError, OSError) as fault:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypedDict
 
+from queuey_sync.backends.rabbitmq.tls import TLS
 from queuey_sync.durations import Duration, ceil_ms, parse_duration
 from queuey_sync.errors import ConfigurationError
 from queuey_sync.queues import DEAD_SUFFIX, DEFERRED_SUFFIX, LONGEST_TTL_MS
@@ -23,6 +24,11 @@ class OptionKeywords(TypedDict, total=False):
     retry_granularity: Duration
     deferred_granularity: Duration
     publish_timeout: Duration
+    declare: bool
+    cafile: str | None
+    certfile: str | None
+    keyfile: str | None
+    server_name: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +45,12 @@ class Options:
             which bounds the number of hold queues; 0 means the finest, 1 ms.
         deferred_granularity: The same for deferrals.
         publish_timeout: A publish or a declaration that gets no answer for so long is an error.
+        declare: Off, queues and their dead-letter queues are only looked for, for a user who may
+            not declare them. Hold queues come and go, so they are declared all the same.
+        cafile: For ``amqps://``: whom to trust, in PEM; by default whom the system trusts.
+        certfile: A certificate for the broker to check, in PEM.
+        keyfile: Its key, if that is not in `certfile`.
+        server_name: The name that the broker's certificate must have; by default the URL's host.
 
     Raises:
         ConfigurationError: An option has a value that cannot work; the text names it.
@@ -57,14 +69,21 @@ class Options:
     retry_granularity: Duration = "1s"
     deferred_granularity: Duration = "1s"
     publish_timeout: Duration = "10s"
+    declare: bool = True
+    cafile: str | None = None
+    certfile: str | None = None
+    keyfile: str | None = None
+    server_name: str | None = None
 
     def __post_init__(self) -> None:
         for key in ("retry_granularity", "deferred_granularity", "publish_timeout"):
             duration = check_duration(getattr(self, key), key, zero=key != "publish_timeout")
             object.__setattr__(self, key, duration)
-        if self.connection_name is not None:
-            check_text(self.connection_name, "connection_name")
-        check_boolean(self.declare_dead_letter_queues, "declare_dead_letter_queues")
+        for key in ("connection_name", "cafile", "certfile", "keyfile", "server_name"):
+            if getattr(self, key) is not None:
+                check_text(getattr(self, key), key)
+        for key in ("declare_dead_letter_queues", "declare"):
+            check_boolean(getattr(self, key), key)
         for key in ("dead_suffix", "deferred_suffix"):
             check_text(getattr(self, key), key)
         if self.dead_suffix == self.deferred_suffix:
@@ -79,6 +98,16 @@ class Options:
     def deferred_step_ms(self) -> int:
         """What delays of deferrals are a multiple of."""
         return _step_ms(self.deferred_granularity)
+
+    @property
+    def tls(self) -> TLS:
+        """What was said of TLS."""
+        return TLS(
+            cafile=self.cafile,
+            certfile=self.certfile,
+            keyfile=self.keyfile,
+            server_name=self.server_name,
+        )
 
     @property
     def publish_limit(self) -> timedelta:

@@ -53,6 +53,20 @@ class QueueDeclaration:
     name: str
     durable: bool = True
     arguments: Mapping[str, object] = field(default_factory=dict)
+    passive: bool = False
+    """Whether it is only looked for, and must exist."""
+
+    @property
+    def wanted(self) -> str:
+        """What an error tells of it beside the broker's words, which say what exists.
+
+        >>> QueueDeclaration("shop.mail", arguments={"x-max-priority": 10}).wanted
+        'wanted: durable, x-max-priority=10'
+        """
+        if self.passive:
+            return "it is not declared here: see the option `declare`"
+        arguments = (f"{key}={value}" for key, value in self.arguments.items())
+        return "wanted: " + ", ".join(["durable" if self.durable else "not durable", *arguments])
 
     @property
     def safe_seconds(self) -> float:
@@ -109,14 +123,15 @@ class Topology:
     def declarations(self, config: QueueConfig) -> list[QueueDeclaration]:
         """The queue itself and, unless switched off, its dead-letter queue, in this order."""
         queue, dead_queue = config.full_name, self.dead_queue(config.full_name)
-        with_dead = self._options.declare_dead_letter_queues
+        with_dead, passive = self._options.declare_dead_letter_queues, not self._options.declare
         arguments = _arguments(config)
         if config.kind == "quorum":
             arguments |= _limit_of(config, dead_queue if with_dead else None)
-        queues = [QueueDeclaration(queue, config.durable, arguments)]
+        queues = [QueueDeclaration(queue, config.durable, arguments, passive)]
         if with_dead:
             limit = {"x-delivery-limit": _UNLIMITED} if config.kind == "quorum" else {}
-            queues.append(QueueDeclaration(dead_queue, arguments=_kind_of(config) | limit))
+            kept = _kind_of(config) | limit
+            queues.append(QueueDeclaration(dead_queue, arguments=kept, passive=passive))
         return queues
 
     def hold(self, config: QueueConfig, ttl_ms: int) -> QueueDeclaration:

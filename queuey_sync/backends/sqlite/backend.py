@@ -131,6 +131,8 @@ class SQLiteBackend(Backend):
     def depths(self, configs: Sequence[QueueConfig]) -> list[Depth]:
         """What each of these queues holds, when what dead workers held waits again."""
         self._refuse_if_closed()
+        if not configs:
+            return []
         self._file.check_exists()
         names = [config.full_name for config in configs]
         reap(self._file)

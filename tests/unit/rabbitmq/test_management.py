@@ -11,14 +11,14 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from queuey_sync.backends.rabbitmq.dialling import connection_parameters
+from queuey_sync.backends.rabbitmq.dialling import brokers_of
 from queuey_sync.backends.rabbitmq.management import Management, held
 from queuey_sync.backends.rabbitmq.options import Options
 from queuey_sync.backends.rabbitmq.topology import Topology
 from queuey_sync.errors import BackendError, BrokerUnavailable, ConfigurationError
 
 _TOPOLOGY = Topology(Options())
-_PARAMETERS = connection_parameters("amqp://mq/sh%2Fop")
+(_PARAMETERS,) = brokers_of("amqp://mq/sh%2Fop")
 
 
 @contextmanager

@@ -3,17 +3,19 @@
 import ssl
 import traceback
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pika.exceptions import ChannelClosedByBroker, StreamLostError
 
 from queuey_sync.backends.rabbitmq.backend import RabbitMQBackend
-from queuey_sync.backends.rabbitmq.dialling import address, connection_parameters, fault_text
+from queuey_sync.backends.rabbitmq.dialling import addresses, brokers_of, fault_text
 from queuey_sync.backends.rabbitmq.options import Options
+from queuey_sync.backends.rabbitmq.tls import TLS
 from queuey_sync.errors import ConfigurationError
 
-PARAMETERS = connection_parameters("amqp://ada:hunter2@mq/shop")
+(PARAMETERS,) = brokers_of("amqp://ada:hunter2@mq/shop")
 
 
 def test_defaults() -> None:
@@ -58,6 +60,8 @@ def test_steps(granularity: Any, step_ms: int) -> None:
         ("deferred_suffix", 5),
         ("declare_dead_letter_queues", 0),
         ("declare_dead_letter_queues", None),
+        ("declare", 0),
+        ("cafile", 5),
         ("dead_suffix", ""),
         ("deferred_suffix", ""),
         ("dead_suffix", ".deferred"),
@@ -75,11 +79,14 @@ def test_refused(key: str, value: Any) -> None:
         ("amqp://mq", "rabbitmq at mq:5672, vhost `/`"),
         ("amqps://ada:hunter2@mq:1/shop", "rabbitmq at mq:1, vhost `shop`"),
         ("amqps://mq/%2F", "rabbitmq at mq:5671, vhost `/`"),
+        ("amqp://a,amqp://b:1", "rabbitmq at a:5672 or b:1, vhost `/`"),
+        (" amqp://ada:x,y@a/v ,\n amqp://b/v ", "rabbitmq at a:5672 or b:5672, vhost `v`"),
+        (["amqp://a", "amqp://b"], "rabbitmq at a:5672 or b:5672, vhost `/`"),
     ],
 )
-def test_address(url: str, shown: str) -> None:
+def test_address(url: str | list[str], shown: str) -> None:
     """A broker is shown by host, port and vhost."""
-    assert shown == address(connection_parameters(url))
+    assert shown == addresses(brokers_of(url))
 
 
 @pytest.mark.parametrize(
@@ -94,44 +101,78 @@ def test_address(url: str, shown: str) -> None:
         "amqp://ada:hunter2@mq?hunter2=1",
         "amqp://ada:hunter2@mq:99999",
         "amqp://ada:[hunter2@mq",
+        "amqp://mq,amqp://ada:hunter2@mq:port/",
+        "amqps://ada:hunter2@a,amqp://ada:hunter2@b",
+        "amqp://ada:hunter2@a/one,amqp://ada:hunter2@b/two",
+        "amqp://ada:hunter2@mq?cafile=ca.pem",
+        "amqps://ada:hunter2@mq?cafile=",
         "",
     ],
 )
 def test_unreadable_urls_keep_their_password(url: str) -> None:
     """A URL that cannot be read is an error without any part of the password, causes included."""
     with pytest.raises(ConfigurationError, match="url: ") as caught:
-        connection_parameters(url)
+        brokers_of(url)
     assert "hunter" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_pika_parameters_are_honoured() -> None:
     """What pika reads from a URL's query stays in force."""
-    parameters = connection_parameters("amqp://mq?heartbeat=5&blocked_connection_timeout=7")
+    (parameters,) = brokers_of("amqp://mq?heartbeat=5&blocked_connection_timeout=7")
     assert (5, 7) == (parameters.heartbeat, parameters.blocked_connection_timeout)
 
 
 def test_tls_checks_certificates() -> None:
     """``amqps`` means TLS with the platform's authorities, certificates and host names checked."""
-    options = connection_parameters("amqps://mq").ssl_options
+    options = brokers_of("amqps://mq")[0].ssl_options
     assert options is not None
     assert options.context.verify_mode == ssl.CERT_REQUIRED
     assert options.context.check_hostname
 
 
-@pytest.mark.filterwarnings("ignore:ssl.PROTOCOL_TLS is deprecated:DeprecationWarning")
 def test_tls_without_checks_is_refused() -> None:
-    """A URL cannot switch the check of certificates off."""
-    unchecked = f"amqps://mq?ssl_options={{'protocol':{int(ssl.PROTOCOL_TLS)},'capath':'/'}}"
-    with pytest.raises(ConfigurationError, match="certificate"):
-        connection_parameters(unchecked)
+    """A URL cannot bring TLS options that would switch the check of certificates off."""
+    with pytest.raises(ConfigurationError, match="url: ssl_options: say it with cafile"):
+        brokers_of("amqps://mq?ssl_options={'verify_mode':0}")
+
+
+def test_the_name_to_check_is_that_of_the_url_before_that_of_the_keyword() -> None:
+    """A keyword is for all URLs that say nothing of their own, and is no parameter of pika."""
+    tls = TLS(server_name="mq.example.org")
+    one, two = brokers_of("amqps://a?server_name=a.example.org&heartbeat=5,amqps://b", tls=tls)
+    assert one.ssl_options is not None
+    assert two.ssl_options is not None
+    assert ("a.example.org", 5) == (one.ssl_options.server_hostname, one.heartbeat)
+    assert "mq.example.org" == two.ssl_options.server_hostname
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "text"),
+    [
+        ("amqps://mq?cafile=%2Fno%2Fca.pem", {}, "url: cafile: /no/ca.pem: No such file"),
+        ("amqps://mq", {"cafile": "/no/ca.pem"}, "^cafile: /no/ca.pem: No such file"),
+        ("amqps://mq?cafile={junk}", {}, "url: cafile: .*junk: not usable PEM"),
+        ("amqps://mq?certfile=/no/cert", {}, "url: certfile: /no/cert: No such file"),
+        ("amqps://mq?certfile={junk}&keyfile=/no/key", {}, "url: keyfile: /no/key: No such file"),
+        ("amqps://mq?certfile={junk}", {}, "url: certfile: .*junk: not usable PEM"),
+        ("amqps://mq?keyfile={junk}", {}, "url: keyfile: it needs a certfile"),
+        ("amqp://mq", {"cafile": "/no/ca.pem"}, "^cafile: only amqps:// has TLS"),
+    ],
+)
+def test_unusable_tls_options(url: str, options: dict[str, str], text: str, tmp_path: Path) -> None:
+    """A file that is missing or no certificate is named with its option, and nothing is dialled."""
+    junk = tmp_path / "junk"
+    junk.write_text("junk\n")
+    with pytest.raises(ConfigurationError, match=text):
+        RabbitMQBackend(url.format(junk=junk), **options)  # type: ignore[arg-type]
 
 
 def test_connection_name() -> None:
     """A connection name is a client property, beside those of the URL; unset, nothing is sent."""
     url = "amqp://mq?client_properties={'team':'a'}"
-    properties = connection_parameters(url, "orders-worker").client_properties
+    properties = brokers_of(url, connection_name="orders-worker")[0].client_properties
     assert {"team": "a", "connection_name": "orders-worker"} == properties
-    assert connection_parameters("amqp://mq").client_properties is None
+    assert brokers_of("amqp://mq")[0].client_properties is None
 
 
 @pytest.mark.parametrize(

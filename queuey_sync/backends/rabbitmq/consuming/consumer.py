@@ -17,7 +17,6 @@ from contextlib import suppress
 from typing import TypeVar
 
 import pika
-from pika.connection import Parameters
 from pika.exceptions import AMQPError, ChannelClosed, ChannelWrongStateError
 
 from queuey_sync.backends.base import Inbox, Listener, Survey
@@ -25,7 +24,7 @@ from queuey_sync.backends.rabbitmq.consuming.channel import ConsumerChannel, Set
 from queuey_sync.backends.rabbitmq.consuming.delivery import Copies, RabbitMQDelivery
 from queuey_sync.backends.rabbitmq.consuming.session import Session, by_channel
 from queuey_sync.backends.rabbitmq.consuming.untaken import Untaken
-from queuey_sync.backends.rabbitmq.dialling import address
+from queuey_sync.backends.rabbitmq.dialling import Brokers, addresses
 from queuey_sync.backends.rabbitmq.topology import Topology
 from queuey_sync.durations import format_duration
 from queuey_sync.errors import BackendError, ConsumerStopped, QueueyError, SettleError
@@ -57,7 +56,7 @@ class Consumer:
     """Consumes queues into an inbox (`queuey_sync.backends.base.Consumption`).
 
     Args:
-        parameters: How to connect.
+        brokers: Where to connect.
         configs: What to consume, and how many deliveries may be unsettled at a time.
         inbox: Where deliveries go.
         listener: Hears of the end, and of settlements that failed.
@@ -68,7 +67,7 @@ class Consumer:
 
     def __init__(  # noqa: PLR0917
         self,
-        parameters: Parameters,
+        brokers: Brokers,
         configs: Sequence[QueueConfig],
         inbox: Inbox,
         listener: Listener,
@@ -76,7 +75,7 @@ class Consumer:
         topology: Topology,
         reconnect: Backoff | None,
     ) -> None:
-        self._parameters = parameters
+        self._brokers = brokers
         self._topology = topology
         self._reconnect = reconnect
         self._halt = Shutdown()
@@ -143,7 +142,7 @@ class Consumer:
             owed = self._settled_at + _CLOSE_LIMIT - time.monotonic()
             self._thread.join(max(owed, _IDLE_CLOSE_LIMIT))
             if self._thread.is_alive():
-                silence = BackendError(f"{address(self._parameters)} does not answer")
+                silence = BackendError(f"{addresses(self._brokers)} does not answer")
                 self._tell(self._stopped(silence))
         self._fail_settled()
 
@@ -201,7 +200,7 @@ class Consumer:
 
     def _connect_and_serve(self) -> QueueyError | None:
         try:
-            session = Session(self._parameters, self._arrived)
+            session = Session(self._brokers, self._arrived)
         except QueueyError as error:
             return error
         try:
@@ -230,7 +229,7 @@ class Consumer:
         for config in self._configs:
             self._listener.redelivers(config.full_name)
         lost = isinstance(error, ConsumerStopped)
-        what = f"lost {address(self._parameters)}: {error.__cause__}" if lost else str(error)
+        what = f"lost {self._session.address}: {error.__cause__}" if lost else str(error)
         delay = format_duration(self._reconnect.failed())
         log.warning("%s; connecting again in %s", one_line(what), delay)
         return self._reconnect.wait(self._halt.watcher())
@@ -256,7 +255,7 @@ class Consumer:
         if self._reconnect is not None:
             self._reconnect.succeeded()
         names = ", ".join(config.full_name for config in self._configs)
-        log.info("consuming %s from %s", names, address(self._parameters))
+        log.info("consuming %s from %s", names, session.address)
         self._flush()
         while not self._closing:
             if self._surveys and not self._gave_back:

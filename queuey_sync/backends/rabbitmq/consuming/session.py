@@ -7,15 +7,13 @@ it is to reconnect. What one channel does is in `channel.py`.
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-import pika
 from pika.adapters.blocking_connection import BlockingChannel
-from pika.connection import Parameters
 from pika.exceptions import AMQPError, ChannelClosed, ConnectionWrongStateError
 from pika.spec import Basic, BasicProperties
 
 from queuey_sync.backends.rabbitmq.consuming.channel import ConsumerChannel, Settling
 from queuey_sync.backends.rabbitmq.consuming.delivery import RabbitMQDelivery
-from queuey_sync.backends.rabbitmq.dialling import address, fault_text, quieten_pika
+from queuey_sync.backends.rabbitmq.dialling import Brokers, DialFailed, address, dial, fault_text
 from queuey_sync.backends.rabbitmq.topology import QueueDeclaration
 from queuey_sync.errors import BackendError, BrokerUnavailable
 from queuey_sync.queues import QueueConfig
@@ -29,32 +27,36 @@ class Session:
     """A connection with its consumers.
 
     Args:
-        parameters: How to connect.
+        brokers: Where to connect.
         arrived: Called for each message.
 
     Raises:
         BrokerUnavailable: There is no connection.
     """
 
-    def __init__(self, parameters: Parameters, arrived: Arrived) -> None:
-        quieten_pika()
-        self._parameters = parameters
+    def __init__(self, brokers: Brokers, arrived: Arrived) -> None:
         self._arrived = arrived
         self.channels: list[ConsumerChannel] = []
         try:
-            self.connection = pika.BlockingConnection(parameters)
-        except (AMQPError, OSError) as fault:
-            raise BrokerUnavailable(self._text("cannot reach", fault)) from fault
+            self.connection, self._parameters = dial(brokers)
+        except DialFailed as error:
+            raise BrokerUnavailable(f"cannot reach {error}") from error
+        self.address = address(self._parameters)
 
     def declare(self, queues: Sequence[QueueDeclaration]) -> None:
         """Make queues exist; raises `BackendError` where the broker refuses."""
         channel = self.connection.channel()
         for queue in queues:
             try:
-                channel.queue_declare(queue.name, durable=queue.durable, arguments=queue.arguments)
+                channel.queue_declare(
+                    queue.name,
+                    passive=queue.passive,
+                    durable=queue.durable,
+                    arguments=queue.arguments,
+                )
             except ChannelClosed as fault:
                 text = self._text(f"cannot declare queue `{queue.name}` of", fault)
-                raise BackendError(text) from fault
+                raise BackendError(f"{text}; {queue.wanted}") from fault
         channel.close()
 
     def consume(self, config: QueueConfig) -> None:
@@ -104,7 +106,7 @@ class Session:
                 self.connection.close()
 
     def _text(self, what: str, fault: Exception) -> str:
-        return f"{what} {address(self._parameters)}: {fault_text(fault, self._parameters)}"
+        return f"{what} {self.address}: {fault_text(fault, self._parameters)}"
 
 
 def by_channel(settled: Iterable[Settled]) -> Iterable[tuple[ConsumerChannel, list[Settled]]]:

@@ -17,7 +17,7 @@ from pika.connection import Parameters
 from pika.frame import Method
 from pika.spec import Basic, BasicProperties
 
-from queuey_sync.backends.rabbitmq.dialling import address, fault_text, quieten_pika
+from queuey_sync.backends.rabbitmq.dialling import DialFailed, address, fault_text, quieten_pika
 from queuey_sync.backends.rabbitmq.publishing.calls import Declaration
 from queuey_sync.backends.rabbitmq.publishing.outbox import Declares, Outbox
 from queuey_sync.errors import BackendError
@@ -29,10 +29,6 @@ _CLOSE_SECONDS = 0.5
 """How long a broker may take to agree to the end of a connection on which nothing is under way."""
 
 _P = ParamSpec("_P")
-
-
-class DialFailed(Exception):
-    """No connection came about; the text says why."""
 
 
 def _guarded(
@@ -75,6 +71,7 @@ class Link:
         """The fault of ours that ended the link."""
         self.fault: str | None = None
         """Why it ended; None while it lives."""
+        self.address = address(parameters)
         self._parameters = parameters
         self._outbox = outbox
         self._declares = declares
@@ -126,7 +123,7 @@ class Link:
         self._loop.start()
         self._loop.remove_timeout(overdue)
         if not self._ready:
-            raise DialFailed(self.fault)
+            raise DialFailed(f"{self.address}: {self.fault}")
 
     def serve(self) -> None:
         """Publish and declare until the connection is gone, for whatever reason."""
@@ -152,7 +149,7 @@ class Link:
 
     def crashed(self, error: Exception) -> None:
         """A callback of ours failed: end the link, since nothing on it can be relied on."""
-        log.error("publishing to %s failed", address(self._parameters), exc_info=error)
+        log.error("publishing to %s failed", self.address, exc_info=error)
         self.crash = error
         self._end(f"internal error: {error!r}")
 
@@ -185,6 +182,7 @@ class Link:
         if queue is not None:
             self._declaring.queue_declare(
                 queue.name,
+                passive=queue.passive,
                 durable=queue.durable,
                 arguments=dict(queue.arguments),
                 callback=self._on_declared,
@@ -223,12 +221,12 @@ class Link:
 
     @_guarded
     def _on_blocked(self, _connection: object, _frame: object) -> None:
-        log.warning("%s takes no publishes: low on memory or disk", address(self._parameters))
+        log.warning("%s takes no publishes: low on memory or disk", self.address)
         self._blocked = True
 
     @_guarded
     def _on_unblocked(self, _connection: object, _frame: object) -> None:
-        log.warning("%s takes publishes again", address(self._parameters))
+        log.warning("%s takes publishes again", self.address)
         self._blocked = False
         self._pump()
 

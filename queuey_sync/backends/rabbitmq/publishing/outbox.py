@@ -265,10 +265,11 @@ class Declares:
         """The broker refused the queue."""
         current, self._current = self._current, None
         if isinstance(current, Declaration):
-            name = current.queues[current.landed].name
-            current.abandon(lambda: BackendError(f"declaring `{name}` was refused: {reason}"))
+            text = _refusal(current.queues[current.landed], reason)
+            current.abandon(lambda: BackendError(text))
         for entry in current if isinstance(current, list) else ():
-            entry.finish(BackendError(f"declaring `{entry.queue}` was refused: {reason}"))
+            if entry.hold is not None:
+                entry.finish(BackendError(_refusal(entry.hold, reason)))
 
     def lost(self) -> None:
         """The channel is gone: what was on its way is asked for again."""
@@ -286,3 +287,7 @@ class Declares:
             if call.awaited and not call.withdrawn and not call.finished
         }
         return {*declarations, *(entry.batch for entry in asked if entry.live)}
+
+
+def _refusal(queue: QueueDeclaration, reason: str) -> str:
+    return f"declaring `{queue.name}` was refused: {reason}; {queue.wanted}"

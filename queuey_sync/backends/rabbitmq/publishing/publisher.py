@@ -18,9 +18,9 @@ from weakref import WeakSet
 import tenacity
 from pika.connection import Parameters
 
-from queuey_sync.backends.rabbitmq.dialling import address
+from queuey_sync.backends.rabbitmq.dialling import Brokers, DialFailed, addresses
 from queuey_sync.backends.rabbitmq.publishing.calls import Batch, Call, Declaration, Entry
-from queuey_sync.backends.rabbitmq.publishing.link import DialFailed, Link
+from queuey_sync.backends.rabbitmq.publishing.link import Link
 from queuey_sync.backends.rabbitmq.publishing.outbox import Declares, Outbox
 from queuey_sync.backends.rabbitmq.topology import QueueDeclaration
 from queuey_sync.durations import format_duration
@@ -56,12 +56,12 @@ class Publisher:
     """Publishes with confirms and declares, over a connection of its own. Use it from any thread.
 
     Args:
-        parameters: Where the broker is.
+        brokers: Where to connect.
         limit: How long a call may go without any answer.
     """
 
-    def __init__(self, parameters: Parameters, limit: timedelta) -> None:
-        self._parameters = parameters
+    def __init__(self, brokers: Brokers, limit: timedelta) -> None:
+        self._brokers = brokers
         self._limit = limit
         self._declared: dict[str, QueueDeclaration] = {}
         """What a broker that lost its queues is given again. Guarded by `_lock`."""
@@ -173,10 +173,9 @@ class Publisher:
         link = self._link
         blocked = "it is low on memory or disk" if link is not None and link.is_blocked else None
         trouble = blocked or self._trouble
-        text = (
-            f"no {missing} from {address(self._parameters)} within {format_duration(self._limit)}"
-        )
-        return f"{text} ({trouble})" if trouble else text
+        where = addresses(self._brokers)
+        text = f"no {missing} from {where} within {format_duration(self._limit)}"
+        return f"{text} ({trouble.removeprefix(f'{where}: ')})" if trouble else text
 
     def _refuse_if_closed(self) -> None:
         if self._closing:
@@ -201,7 +200,7 @@ class Publisher:
                     return
                 self._dial_and_serve()
             except Exception as error:
-                log.exception("publishing to %s failed", address(self._parameters))
+                log.exception("publishing to %s failed", addresses(self._brokers))
                 self._crash(error)
 
     def _await_work(self) -> bool:
@@ -219,7 +218,7 @@ class Publisher:
         try:
             link = self._redial() if self._connected_before else self._dial()
         except DialFailed as error:
-            text = f"{address(self._parameters)}: {error}"
+            text = str(error)
             self._abandon_all(lambda: BrokerUnavailable(text))
             return
         except Stopping:
@@ -239,7 +238,7 @@ class Publisher:
         elif self._has_work():
             log.warning(
                 "lost %s with publishes under way: %s",
-                address(self._parameters),
+                link.address,
                 one_line(link.fault or ""),
             )
 
@@ -263,8 +262,21 @@ class Publisher:
         return not self._has_work()
 
     def _dial(self) -> Link:
+        """Try each broker once; all of them together have the time of one call."""
+        faults: list[str] = []
+        for parameters in self._brokers:
+            if faults and self._is_done():
+                break
+            try:
+                return self._dial_one(parameters)
+            except DialFailed as error:
+                faults.append(str(error))
+                self._trouble = "; ".join(faults)
+        raise DialFailed(self._trouble)
+
+    def _dial_one(self, parameters: Parameters) -> Link:
         link = Link(
-            self._parameters,
+            parameters,
             self._outbox,
             self._declares,
             collect=self._collect,
@@ -274,10 +286,9 @@ class Publisher:
         with self._lock:
             self._link = link
         try:
-            link.open(self._limit)
-        except BaseException as error:
+            link.open(self._limit / len(self._brokers))
+        except BaseException:
             self._let_go(link)
-            self._trouble = str(error)
             raise
         self._trouble = None
         return link
