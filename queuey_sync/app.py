@@ -123,9 +123,14 @@ class Queuey(Generic[Q]):
         """What enqueues jobs; made, and the queues declared, when first asked for."""
         backend = self.backend()
         with self._lock:
-            if self._producer is None or self._producer.backend is not backend:
-                self._producer = Producer(backend, self.queues)
-            return self._producer
+            producer = self._producer
+        if producer is None or producer.backend is not backend:
+            # Not under the lock: without a broker each thread waits here for its time limit, and
+            # they must do so side by side. Declaring twice does no harm.
+            producer = Producer(backend, self.queues)
+            with self._lock:
+                self._producer = producer
+        return producer
 
     def worker(self, **options: Any) -> Worker[Q]:  # noqa: ANN401 - those of `Worker`
         """A worker for this app's handlers; takes the keyword arguments of `Worker`."""
