@@ -1,6 +1,7 @@
 """The shop of the documentation: a real server, a real worker, and real requests."""
 
 import json
+import re
 import socket
 import urllib.error
 import urllib.parse
@@ -9,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.contrib.django.conftest import Site
+from tests.contrib.django.conftest import SHOP, Site
+from tests.support.broker import Broker
+from tests.support.source import ROOT
 from tests.support.waiting import eventually
 
 
@@ -27,9 +30,25 @@ def test_django_finds_nothing_wrong(shop: Site, arguments: tuple[str, ...]) -> N
     shop.manage(*arguments)
 
 
-@pytest.mark.parametrize("pool", ["thread", "process"])
-def test_an_order_gets_its_receipt(shop: Site, pool: str) -> None:
+def test_the_page_is_the_example() -> None:
+    """What the how-to shows are files of the shop, and none of them differs."""
+    page = (ROOT / "docs" / "how-to" / "django.md").read_text()
+    blocks = re.findall(r"^```python\n# (\w+/\w+\.py)\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert len(blocks) > 5
+    for name, text in blocks:
+        assert (SHOP / name).read_text() == text, name
+
+
+@pytest.mark.parametrize(
+    ("pool", "place"), [("thread", "store"), ("process", "store"), ("process", "broker")]
+)
+def test_an_order_gets_its_receipt(
+    shop: Site, pool: str, place: str, request: pytest.FixtureRequest
+) -> None:
     """The id of the job comes with the response, and that of the request is in the worker's log."""
+    if place == "broker":
+        node: Broker = request.getfixturevalue("private_broker")  # the shop's queues have one name
+        shop.environment["SHOP_QUEUEY_URL"] = node.url
     shop.environment["SHOP_DEBUG"] = "1"  # no HTTPS here
     shop.manage("migrate", "-v", "0")
     port = _free_port()

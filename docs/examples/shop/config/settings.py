@@ -33,7 +33,7 @@ DATABASES = {
 
 QUEUEY = {
     "APP": "orders.queues:app",
-    "URL": f"sqlite:///{DATA}/queuey.sqlite3",
+    "URL": os.environ.get("SHOP_QUEUEY_URL", f"sqlite:///{DATA}/queuey.sqlite3"),
     "DEFAULTS": {"concurrency": 4, "job_timeout": "1m"},
 }
 

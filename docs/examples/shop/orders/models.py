@@ -14,6 +14,15 @@ class Order(models.Model):
         return f"{self.item} for {self.email}"
 
 
+class Outgoing(models.Model):
+    """The receipt of an order is to be sent, and its job is not published yet; see outbox.py."""
+
+    order = models.OneToOneField(Order, on_delete=models.CASCADE)
+
+    def __str__(self) -> str:
+        return f"to be published: receipt of {self.order}"
+
+
 class Receipt(models.Model):
     """A receipt was sent; one for each order, however often its job ran."""
 

@@ -5,7 +5,8 @@ from django.test import TestCase, override_settings
 from queuey_sync import JobContext
 
 from .jobs import SendReceipt, send_receipt
-from .models import Order, Receipt
+from .models import Order, Outgoing, Receipt
+from .outbox import publish_outgoing
 
 
 @override_settings(SECURE_SSL_REDIRECT=False, QUEUEY={"APP": "orders.queues:app", "URL": "inline:"})
@@ -19,6 +20,14 @@ class OrderTests(TestCase):
             assert not Receipt.objects.exists()
         shown = self.client.get(f"/orders/{answer.json()['order']}/")
         assert shown.json() == {"item": "tea", "receipt": answer.json()["job"]}
+
+    def test_the_outbox_is_published(self) -> None:
+        """What a view has left there, in the transaction of the order itself."""
+        order = Order.objects.create(email="ada@example.org", item="tea")
+        Outgoing.objects.create(order=order)
+        assert publish_outgoing() == 1
+        assert Receipt.objects.get().order == order
+        assert publish_outgoing() == 0
 
     def test_a_second_run_sends_nothing(self) -> None:
         """A handler is a function, and can be called as one."""
