@@ -41,6 +41,12 @@ class Users:
             self._broker.api(f"users/{name}", "DELETE")
 
 
+@pytest.fixture(scope="session")
+def amqp_url(broker: Broker) -> str:
+    """The broker whose users these are, also where another one is given for the other tests."""
+    return broker.url
+
+
 @pytest.fixture
 def users(broker: Broker) -> Iterator[Users]:
     """Makes users, who are deleted again."""
