@@ -162,6 +162,11 @@ class Backend(ABC):
         return None
 
     @property
+    def settle_limit(self) -> timedelta | None:
+        """How long a worker may keep a job, as far as is known; None where that has no limit."""
+        return None
+
+    @property
     def delay_step(self) -> timedelta:
         """What delays are rounded up to; zero where they are kept exactly."""
         return timedelta(0)

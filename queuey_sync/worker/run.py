@@ -272,6 +272,16 @@ class Run:
             _plural(plan.pool.unit, plan.concurrency),
             f", {format_duration(plan.time_limit)} a job" if plan.time_limit else "",
         )
+        longest = plan.backend.settle_limit
+        limits = {name: limit.hard for name, limit in plan.limits.items()}
+        late = [name for name, hard in limits.items() if longest and hard and hard > longest]
+        if longest and late:
+            log.warning(
+                "the time limit of %s is longer than the %s after which the broker takes a job away"
+                " and runs it again: raise its consumer_timeout, if that was not done",
+                ", ".join(late),
+                format_duration(longest),
+            )
 
 
 def _plural(word: str, count: int) -> str:

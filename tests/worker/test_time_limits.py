@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from queuey_sync import JobContext, WorkerStuck
+from tests.contract.adapters import RabbitMQAdapter
 from tests.support.waiting import eventually
 from tests.worker.script import (
     Door,
@@ -239,3 +240,15 @@ def _race(bench: Bench, limits: Any, limit: str) -> None:
     assert 0 < len(dead) < rounds
     assert rounds == len(bench.settled(bench.mail) or ()) + len(dead)
     assert {(1, f"{EXHAUSTED}: job timed out after {limit}")} == set(dead)
+
+
+@pytest.mark.parametrize(("limit", "too_long"), [("30m", False), ("31m", True)])
+def test_a_limit_beyond_that_of_the_broker_is_told(
+    bench: Bench, caplog: pytest.LogCaptureFixture, limit: str, too_long: bool
+) -> None:
+    """RabbitMQ takes a job away after a time that no client can ask for, so its default counts."""
+    caplog.set_level(logging.INFO)
+    with bench.working({bench.shop.Notify: Script()}, job_timeout=limit):
+        bench.until(lambda: "working on" in caplog.text)
+    told = "limit of shop.Notify is longer than the 1800s" in caplog.text
+    assert told == (too_long and isinstance(bench.adapter, RabbitMQAdapter))

@@ -30,6 +30,9 @@ from queuey_sync.errors import BackendError, QueueyError, ShutDown, UnknownQueue
 from queuey_sync.queues import LONGEST_TTL_MS, Kind, QueueConfig
 from queuey_sync.shutdown import Backoff
 
+_CONSUMER_TIMEOUT = timedelta(minutes=30)
+"""The default of every RabbitMQ that has one, from 3.8.17 on."""
+
 
 class RabbitMQBackend(Backend):
     """Jobs wait on a RabbitMQ broker. Nothing is dialled before the first use.
@@ -83,6 +86,11 @@ class RabbitMQBackend(Backend):
         """The longest delay that every hold queue can keep."""
         steps_ms = (self._options.retry_step_ms, self._options.deferred_step_ms)
         return timedelta(milliseconds=min(LONGEST_TTL_MS // step * step for step in steps_ms))
+
+    @property
+    def settle_limit(self) -> timedelta:
+        """A broker's ``consumer_timeout``, if it was left alone: no client can ask for it."""
+        return _CONSUMER_TIMEOUT
 
     @property
     def delay_step(self) -> timedelta:
