@@ -206,7 +206,7 @@ def _closed_port() -> int:
         ("http://guest:S3cretWord@127.0.0.1:{closed}", ": connection refused"),
         ("http://guest:S3cretWord@nowhere.invalid:15672", ": host not found"),
         ("http://guest:S3cretWord@{amqp}", "http://127.0.0.1"),
-        ("https://guest:S3cretWord@{api}", ": TLS failed"),
+        ("https://guest:S3cretWord@{api}", ": it does not speak TLS there"),
         ("http://guest:guest@{api}/elsewhere", ": it answered 4"),
     ],
     ids=["password", "no user", "port", "host", "AMQP", "TLS", "path"],

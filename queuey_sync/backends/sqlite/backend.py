@@ -131,9 +131,10 @@ class SQLiteBackend(Backend):
     def depths(self, configs: Sequence[QueueConfig]) -> list[Depth]:
         """What each of these queues holds, when what dead workers held waits again."""
         self._refuse_if_closed()
-        if not configs:
-            return []
-        self._file.check_exists()
+        if configs:
+            self._file.check_exists()
+        elif not self._file.exists():
+            return []  # one that is to be made can be used
         names = [config.full_name for config in configs]
         reap(self._file)
         counts = self._file.read(

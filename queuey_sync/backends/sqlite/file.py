@@ -78,13 +78,17 @@ class StoreFile:
         """How often this process opened the file or wrote to it. Guarded by `_lock`."""
         _forking.watch(self)
 
+    def exists(self) -> bool:
+        """Whether there is such a file."""
+        return Path(self.path).exists()
+
     def check_exists(self) -> None:
         """Refuse a file that is not there, so that looking at a mistyped path does not make it.
 
         Raises:
             BackendError: There is none.
         """
-        if not Path(self.path).exists():
+        if not self.exists():
             raise BackendError(
                 f"there is no store at {self.path}: the first enqueue or worker makes it, or"
                 " `queuey-sync declare`"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
-from django.conf import settings
+import django.conf
 from django.core.exceptions import ImproperlyConfigured
 
 from queuey_sync.app import Queuey
@@ -47,7 +47,7 @@ def read() -> Conf:
     Raises:
         ImproperlyConfigured: It is no dictionary, or has a key that does not exist.
     """
-    given = getattr(settings, "QUEUEY", {})
+    given = getattr(django.conf.settings, "QUEUEY", {})
     if not isinstance(given, Mapping):
         raise ImproperlyConfigured(f"QUEUEY: expected a dictionary, got {given!r}")
     for key in given:
@@ -78,7 +78,7 @@ def current_app() -> Queuey[Any]:
 
 def task_queues() -> dict[str, list[str]]:
     """The queues of each back-end in ``TASKS`` that is ours, by its alias."""
-    backends: Mapping[str, Mapping[str, Any]] = getattr(settings, "TASKS", {})
+    backends: Mapping[str, Mapping[str, Any]] = getattr(django.conf.settings, "TASKS", {})
     return {
         alias: list(params.get("QUEUES", ["default"]))
         for alias, params in backends.items()
