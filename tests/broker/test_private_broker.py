@@ -129,6 +129,7 @@ def test_a_missing_rabbitmq_is_a_clear_text(
 ) -> None:
     """Without RabbitMQ and without root, the error says which variable gives the tests a broker."""
     monkeypatch.setattr("tests.support.rabbitmq._DEBIAN_SBIN", tmp_path)
+    monkeypatch.setattr("tests.support.rabbitmq._GIVEN_SBIN", None)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(BrokerMissing, match="QUEUEY_TEST_URL"):

@@ -197,7 +197,7 @@ def test_a_copy_after_many_retries_is_clean(
     [
         ("", {"x-max-priority": 5}, ["x-max-priority", "'10'", "'5'"]),
         ("", {}, ["x-max-priority", "'10'", "none"]),
-        (".dead", {"x-queue-type": "quorum"}, ["x-queue-type", "none", "'quorum'"]),
+        (".dead", {"x-queue-type": "quorum"}, ["x-queue-type", "'quorum'"]),
     ],
     ids=["other levels", "no levels", "dead-letter queue of another type"],
 )

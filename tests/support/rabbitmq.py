@@ -4,6 +4,7 @@ Standard library only; the nodes themselves are in `broker.py`.
 """
 
 import itertools
+import os
 import re
 import shutil
 from pathlib import Path
@@ -12,6 +13,9 @@ from tests.support import debian
 
 _LOG_PREFIX = re.compile(r"^\d{4}-\S+ \S+ \[\w+\] <\S+> ")
 _DEBIAN_SBIN = Path("/usr/lib/rabbitmq/bin")
+# Read here because the tests themselves run without any QUEUEY_ variable.
+_GIVEN_SBIN = os.environ.get("QUEUEY_TEST_RABBITMQ")
+"""The start scripts of a RabbitMQ to use in place of the installed one."""
 
 
 class BrokerMissing(Exception):
@@ -31,6 +35,8 @@ def rabbitmq_sbin() -> Path:
     Raises:
         BrokerMissing: It is not installed.
     """
+    if _GIVEN_SBIN:
+        return Path(_GIVEN_SBIN)
     if (_DEBIAN_SBIN / "rabbitmq-server").exists():
         return _DEBIAN_SBIN
     found = shutil.which("rabbitmq-server")
