@@ -120,18 +120,29 @@ class Load:
         return [run for each, run in self.marks() if each == event]
 
     @contextmanager
-    def worker(self, concurrency: int = 8) -> Iterator["WorkerProcess"]:
+    def worker(
+        self, concurrency: int = 8, options: Sequence[str] = (), url: str | None = None
+    ) -> Iterator["WorkerProcess"]:
         """Run a worker process on these jobs; it is killed at the end, if it still runs."""
         environment = {
             **os.environ,
-            "QUEUEY_URL": self.url,
+            "QUEUEY_URL": url or self.url,
             "MARKS_FILE": str(self._marks_file),
             "PREFIX": self.prefix,
             "DELAY": self.delay,
         }
         log = Path(self._folder.name) / "log"
         app = "tests.process.worker_program:app"
-        command = [sys.executable, "-m", "queuey_sync", "worker", app, "-c", str(concurrency)]
+        command = [
+            sys.executable,
+            "-m",
+            "queuey_sync",
+            "worker",
+            app,
+            "-c",
+            str(concurrency),
+            *options,
+        ]
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command, env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, stderr=output
