@@ -166,6 +166,8 @@ def test_a_deleted_queue_is_declared_again(
         assert isinstance(bench.adapter, RabbitMQAdapter)
         bench.adapter.delete(bench.mail)
         eventually(lambda: "consuming it again" in caplog.text)
+        adapter = bench.adapter
+        eventually(lambda: adapter.look(bench.mail) is not None)
         bench.producer.enqueue(bench.shop.Notify(1))
         eventually(lambda: 1 == len(notified.runs))
         gate.open.set()
