@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+import pika
 import pytest
 
 from queuey_sync import Fatal, JobContext, Retryable, RetryPolicy
@@ -63,8 +64,9 @@ class Stage:
         self._adapter.publish_raw(self.bench.orders, job.encode())
 
     def delete_copies(self) -> None:
-        """Delete the queue that copies go to."""
-        self._adapter.delete(self.copies)
+        """Delete the queue that copies go to; from any thread, so by a connection of its own."""
+        with pika.BlockingConnection(pika.URLParameters(self.broker.url)) as connection:
+            connection.channel().queue_delete(self.copies)
 
 
 @pytest.fixture(params=["retry", "dead_letter"])
