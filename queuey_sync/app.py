@@ -72,9 +72,10 @@ class Queuey(Generic[Q]):
         self._options = options
         self._lock = threading.Lock()
         self._backend: Backend | None = None if url is None else self._connect(url)
-        """Guarded by `_lock`, as are the next two."""
+        """Guarded by `_lock`, as is the next one."""
         self._stand_in: Backend | None = None
         self._producer: Producer[Q] | None = None
+        """The one for the backend in use, if it was made. Written under `_lock`."""
 
     def connect_to(self, url: str | Sequence[str] | None = None, **options: Any) -> None:  # noqa: ANN401 - of whichever backend
         """Use this URL and these options in place of those given; a backend made is closed."""
@@ -105,12 +106,12 @@ class Queuey(Generic[Q]):
         this; see `queuey_sync.testing.use_memory`.
         """
         with self._lock:
-            before, self._stand_in = self._stand_in, backend
+            before, self._stand_in, self._producer = self._stand_in, backend, None
         try:
             yield
         finally:
             with self._lock:
-                self._stand_in = before
+                self._stand_in, self._producer = before, None
 
     def _connect(self, url: str | Sequence[str]) -> Backend:
         if url == "inline:":
@@ -121,15 +122,15 @@ class Queuey(Generic[Q]):
 
     def producer(self) -> Producer[Q]:
         """What enqueues jobs; made, and the queues declared, when first asked for."""
-        backend = self.backend()
-        with self._lock:
-            producer = self._producer
-        if producer is None or producer.backend is not backend:
+        producer = self._producer
+        if producer is None:
+            backend = self.backend()
             # Not under the lock: without a broker each thread waits here for its time limit, and
             # they must do so side by side. Declaring twice does no harm.
             producer = Producer(backend, self.queues)
             with self._lock:
-                self._producer = producer
+                if backend is (self._stand_in or self._backend):
+                    self._producer = producer
         return producer
 
     def worker(self, **options: Any) -> Worker[Q]:  # noqa: ANN401 - those of `Worker`

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+from contextlib import suppress
 from ctypes import CDLL
 from pathlib import Path
 from types import TracebackType
@@ -117,11 +118,18 @@ class Postgres:
         eventually(self._is_ready, 30, "PostgreSQL takes connections")
 
     def kill(self) -> None:
-        """Stop the server at once, as a crash would: every session is cut off."""
+        """Kill the server and the process of each session with SIGKILL."""
         assert self._server is not None
-        self._server.send_signal(signal.SIGQUIT)
+        pid = self._server.pid
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        self._server.kill()  # first, or it would see its children crash and start new ones
+        for child in children:
+            with suppress(ProcessLookupError):  # it saw its parent die
+                os.kill(int(child), signal.SIGKILL)
         self._server.wait(30)
         self._server = None
+        # A server refuses to start while a process of the last one has its memory.
+        eventually(lambda: not any(_runs(child) for child in children), 30, "all are gone")
 
     @property
     def _data(self) -> Path:
@@ -140,6 +148,15 @@ class Postgres:
             user=self._user,
             group=self._group,
         )
+
+
+def _runs(pid: str) -> bool:
+    """Whether there is such a process; one that nobody has waited for has no memory any more."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
 
 
 def _free_port() -> int:

@@ -5,7 +5,6 @@ QUEUEY_TEST_WEB_SECONDS=60 makes the load as long as that; by default it lasts 8
 
 import os
 import signal
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,14 +23,7 @@ RATE = 50
 SLACK = 2.0
 """What a request may take beyond its publish: the machine may be busy."""
 
-_no_uwsgi = not Path(sys.executable).with_name("uwsgi").exists()
-SERVERS = pytest.mark.parametrize(
-    "command",
-    [
-        pytest.param(gunicorn, id="gunicorn"),
-        pytest.param(uwsgi, id="uwsgi", marks=pytest.mark.skipif(_no_uwsgi, reason="no uwsgi")),
-    ],
-)
+SERVERS = pytest.mark.parametrize("command", [gunicorn, uwsgi])
 
 
 def _freeze(pid: int) -> None:

@@ -74,7 +74,8 @@ class SQLiteBackend(Backend):
         """Place an envelope, now or after `delay`; returns when it is committed."""
         self._refuse_if_closed()
         self._file.write_one(placing(envelope, _checked_body(envelope), delay))
-        self._wake_consumers()
+        if self._consumers:
+            self._wake_consumers()
 
     def defer(self, envelope: Envelope, delay: timedelta) -> None:
         """Hold an envelope for `delay`."""
@@ -109,7 +110,8 @@ class SQLiteBackend(Backend):
             failures |= self._file.write(operation)
         except QueueyError as error:
             failures |= dict.fromkeys(bodies, error)
-        self._wake_consumers()
+        if self._consumers:
+            self._wake_consumers()
         return dict(sorted(failures.items()))
 
     def consume(
@@ -177,8 +179,6 @@ class SQLiteBackend(Backend):
 
     def _own_consumers(self) -> list[Consumer]:
         """Not those that a fork copied: nothing runs in them."""
-        if not self._consumers:
-            return []
         process = os.getpid()
         return [consumer for consumer in list(self._consumers) if consumer.process == process]
 
