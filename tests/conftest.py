@@ -35,7 +35,7 @@ hypothesis.settings.load_profile("shared machine")
 @pytest.fixture(scope="session")
 def broker(pytestconfig: pytest.Config) -> Iterator[Broker]:
     """One private node for the whole run; not to be stopped, killed or blocked by a test."""
-    _require_rabbitmq()
+    require_rabbitmq()
     with Broker() as node:
         pytestconfig.stash[_NODE_OF_THE_RUN] = node.pids()
         yield node
@@ -53,12 +53,13 @@ def amqp_url(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def private_broker() -> Iterator[Broker]:
     """A node for this test alone, to be killed, stopped and restarted at will; costs about 5 s."""
-    _require_rabbitmq()
+    require_rabbitmq()
     with Broker() as node:
         yield node
 
 
-def _require_rabbitmq() -> None:
+def require_rabbitmq() -> None:
+    """Skip the test on a laptop without RabbitMQ; fail it in CI."""
     try:
         rabbitmq_sbin()
     except BrokerMissing as error:

@@ -34,9 +34,9 @@ class RunnerEnded:
 
 @dataclass(frozen=True, slots=True)
 class Unsettled:
-    """A delivery of this queue stays with this worker, for it could not be settled."""
+    """A delivery stays with this worker for a while, for it could not be settled."""
 
-    queue: str
+    delivery: Delivery
 
 
 @dataclass(frozen=True, slots=True)

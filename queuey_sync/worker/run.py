@@ -9,13 +9,13 @@ import itertools
 import logging
 import math
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from queue import Empty, SimpleQueue
 
-from queuey_sync.backends.base import Backend, Consumption, Inbox, Survey
+from queuey_sync.backends.base import Backend, Consumption, Delivery, Inbox, Survey
 from queuey_sync.durations import format_duration
 from queuey_sync.errors import BackendError, ConsumerStopped, QueueyError, StopTimedOut, WorkerStuck
 from queuey_sync.handlers import Handler
@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 
 _STUCK_AFTER = 2.0
 """Seconds that all slots may be overdue: pure Python leaves within them, blocking calls may not."""
+_GIVE_BACK_AFTER = 15.0
+"""Seconds from a settle that failed until the job is given back: what hindered it may be over."""
 _LOOK_AGAIN = 1.0
 """Seconds between two looks for signals: one that comes just as a wait begins does not end it."""
 
@@ -104,8 +106,9 @@ class Run:
         self._ended = 0
         """How many runners have ended."""
         self._overdue = 0
-        self._unsettled = Counter[str]()
-        """How many deliveries of each queue are left unsettled; they keep its prefetch slots."""
+        self._left: list[tuple[float, Delivery]] = []
+        """Deliveries left unsettled, which keep their prefetch slots, and when to give each back on
+        the monotonic clock; in that order."""
         self._ended_by: EndedBy | None = None
         """What ended the work in good order."""
         self._error: BaseException | None = None
@@ -198,7 +201,8 @@ class Run:
         return self._overdue == self._plan.concurrency
 
     def _next_event(self, timeout: float = math.inf) -> None:
-        until = min(self._give_up_at, self._stuck_at) - time.monotonic()
+        give_back_at = self._left[0][0] if self._left else math.inf
+        until = min(self._give_up_at, self._stuck_at, give_back_at) - time.monotonic()
         try:
             event = self._plan.events.get(timeout=max(min(timeout, until, _LOOK_AGAIN), 0))
         except Empty:
@@ -207,6 +211,7 @@ class Run:
                 self._fail(WorkerStuck(self._plan.concurrency))
         else:
             self._take(event)
+        self._give_back()
 
     def _take(self, event: Event) -> None:
         match event:
@@ -217,10 +222,10 @@ class Run:
                     self._fail(error)
             case RunnerEnded(error):
                 self._count_ended(error)
-            case Unsettled(queue):
-                self._count_unsettled(queue)
+            case Unsettled(delivery):
+                self._leave(delivery)
             case Redelivers(queue):
-                self._unsettled[queue] = 0
+                self._left = [left for left in self._left if left[1].queue != queue]
             case WatchdogDied(error):
                 self._fail(error)
             case Overdue(change):
@@ -246,13 +251,23 @@ class Run:
         elif self._ended == self._plan.concurrency:  # a drain has no more permits
             self._end("max-jobs")
 
-    def _count_unsettled(self, queue: str) -> None:
-        """A queue with all its prefetch unsettled delivers no more: never starve in silence."""
-        self._unsettled[queue] += 1
+    def _leave(self, delivery: Delivery) -> None:
+        """Keep what could not be settled for a while: given back at once, it would come at once.
+
+        A queue with all its prefetch unsettled delivers no more: never starve in silence.
+        """
+        self._left.append((time.monotonic() + _GIVE_BACK_AFTER, delivery))
+        queue = delivery.queue
         prefetch = {config.full_name: config.prefetch for config in self._plan.configs}
-        if self._unsettled[queue] == prefetch[queue]:
+        if sum(left.queue == queue for _, left in self._left) == prefetch[queue]:
             text = f"queue `{queue}` delivers no more: {prefetch[queue]} jobs could not be settled"
             self._fail(BackendError(f"{text}; they run again when the worker is started again"))
+
+    def _give_back(self) -> None:
+        while self._left and self._left[0][0] <= time.monotonic():
+            _, delivery = self._left.pop(0)
+            with suppress(QueueyError):  # its connection is gone, and so it is back already
+                delivery.release()
 
     def _end(self, why: EndedBy) -> None:
         self._ended_by = self._ended_by or why

@@ -26,14 +26,14 @@ class Settler:
     Args:
         top_levels: The highest priority level of each queue, by name.
         hook: Hears of dead letters.
-        unsettled: Called with the queue of a delivery that could not be settled.
+        unsettled: Called with a delivery that could not be settled.
     """
 
     def __init__(
         self,
         top_levels: Mapping[str, int],
         hook: DeadLetterHook | None,
-        unsettled: Callable[[str], None],
+        unsettled: Callable[[Delivery], None],
     ) -> None:
         self._top_levels = top_levels
         self._hook = hook
@@ -64,7 +64,7 @@ class Settler:
             self.tally.finish(delivery.queue)
             self.count_failure(_OPERATIONS[type(decision)], envelope, error)
             if not isinstance(error, SettleError):  # else it is back at the broker already
-                self._unsettled(delivery.queue)
+                self._unsettled(delivery)
         else:
             held = decision.delay if isinstance(decision, Retry | Defer) else None
             self.tally.finish(delivery.queue, _ENDS.get(type(decision)), held)

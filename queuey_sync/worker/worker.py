@@ -127,7 +127,7 @@ class Worker(Generic[Q]):
             stop_deadline=deadline,
             reconnect=check_backoff(reconnect),
             events=events,
-            settler=Settler(levels, on_dead_letter, lambda queue: events.put(Unsettled(queue))),
+            settler=Settler(levels, on_dead_letter, lambda left: events.put(Unsettled(left))),
             stopping=Shutdown(),
         )
         self._handle = WorkerHandle(events, self._plan.settler)

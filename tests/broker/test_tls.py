@@ -14,7 +14,7 @@ import pytest
 
 from queuey_sync.backends.base import Inbox
 from queuey_sync.backends.rabbitmq.backend import RabbitMQBackend
-from queuey_sync.errors import BrokerUnavailable
+from queuey_sync.errors import BrokerUnavailable, ConfigurationError
 from queuey_sync.queues import QueueConfig
 from tests.contract.adapters import Listener
 from tests.support.broker import Broker
@@ -211,3 +211,14 @@ def test_an_expired_certificate(impostor: Callable[[str], int], tmp_path: Path) 
     )
     fault = _fault(_url(port, tmp_path, cafile=str(tmp_path / "cert.pem")))
     assert "its certificate was not accepted (certificate has expired)" == fault
+
+
+def test_an_encrypted_key(certificates: Path, tmp_path: Path) -> None:
+    """Nobody is there to type its passphrase, so it is refused before anything is dialled."""
+    encrypted = tmp_path / "encrypted.key"
+    _openssl(
+        certificates, f"openssl rsa -aes128 -passout pass:S3cret -in client.key -out {encrypted}"
+    )
+    url = _url(1, certificates, "cafile", "certfile", keyfile=str(encrypted))
+    with pytest.raises(ConfigurationError, match="url: keyfile: it is encrypted"):
+        RabbitMQBackend(url)

@@ -51,12 +51,21 @@ def fault_round(url: str, seed: int, jobs: int = 200, faults: int = 6) -> Report
 
 def _break(proxy: Proxy, rng: random.Random) -> str:
     """Do it, and return what it was."""
-    kind = rng.choices(["cut", "refused", "silent"], [6, 2, 1])[0]
+    kind = rng.choices(["cut", "refused", "slow", "frozen", "silent"], [6, 2, 2, 1, 1])[0]
     match kind:
         case "refused":
             proxy.refuse()
             time.sleep(rng.uniform(0, 1))
             proxy.accept()
+        case "slow":  # so that a cut comes between a publish and its confirm, or an ack and its end
+            proxy.delay = rng.uniform(0, 0.3)
+            time.sleep(rng.uniform(0, 1))
+            proxy.cut()
+            proxy.delay = 0
+        case "frozen":
+            proxy.freeze()
+            time.sleep(rng.uniform(0, _SILENCE))
+            proxy.thaw()
         case "silent":
             proxy.drops_requests = proxy.drops_replies = True
             time.sleep(_SILENCE)

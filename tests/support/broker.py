@@ -48,6 +48,7 @@ class Broker:
     `detached`. Not safe for use by several threads at once.
 
     Attributes:
+        name: What other nodes and `ctl` know it by.
         url: Where it listens, as an AMQP URL of the user `guest`.
         api_url: Where its management API listens.
     """
@@ -59,6 +60,7 @@ class Broker:
         *,
         vm_args: str = "",
         detached: bool = False,
+        mapper: "PortMapper | None" = None,
     ) -> None:
         """Choose ports; nothing is started yet.
 
@@ -68,6 +70,7 @@ class Broker:
             conf: Lines for rabbitmq.conf, by key, over the defaults.
             vm_args: More arguments for the Erlang virtual machine of the node.
             detached: Whether the node outlives this process.
+            mapper: That of a cluster; by default the node has one of its own.
         """
         self._temporary = folder is None
         self.folder = Path(tempfile.mkdtemp(prefix="queuey-broker-")) if folder is None else folder
@@ -77,11 +80,14 @@ class Broker:
         self._conf = dict(conf or {})
         self._vm_args = vm_args
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._mapper = mapper
         self._ports: dict[str, int] = self._saved().get("ports") or _free_ports()
+        if mapper is not None:
+            self._ports["epmd"] = mapper.port
         amqp = self._ports["amqp"]
         self.url = f"amqp://guest:guest@{_LOOPBACK}:{amqp}/%2F"
         self.api_url = f"http://{_LOOPBACK}:{self._ports['management']}/api/"
-        self._nodename = f"queuey-{amqp}@localhost"
+        self.name = f"queuey-{amqp}@localhost"
 
     def __enter__(self) -> Self:
         """Start the node."""
@@ -114,8 +120,8 @@ class Broker:
         self.kill()
         self._write_configuration()
         (self.folder / "output.txt").unlink(missing_ok=True)
-        epmd = str(shutil.which("epmd"))
-        self._spawn([epmd, "-address", _LOOPBACK, "-port", str(self._ports["epmd"])])
+        if self._mapper is None:
+            self._spawn(_mapper_command(self._ports["epmd"]))
         server = self._spawn([str(sbin / "rabbitmq-server")])
         self._state_file.write_text(
             json.dumps(
@@ -226,7 +232,7 @@ class Broker:
             "ERL_EPMD_PORT": str(self._ports["epmd"]),
             # RabbitMQ then replaces the start script, so that the pid we know is the node's own.
             "RUNNING_UNDER_SYSTEMD": "1",
-            "RABBITMQ_NODENAME": self._nodename,
+            "RABBITMQ_NODENAME": self.name,
             "RABBITMQ_NODE_IP_ADDRESS": _LOOPBACK,
             "RABBITMQ_NODE_PORT": str(self._ports["amqp"]),
             "RABBITMQ_DIST_PORT": str(self._ports["distribution"]),
@@ -264,16 +270,13 @@ class Broker:
         (self.folder / "enabled_plugins").write_text("[rabbitmq_management].\n")
         cookie = self.folder / ".erlang.cookie"
         if not cookie.exists():
-            cookie.write_text(secrets.token_hex(16))
+            cookie.write_text(self._mapper.cookie if self._mapper else secrets.token_hex(16))
             cookie.chmod(0o400)
 
     def _spawn(self, command: list[str]) -> subprocess.Popen[bytes]:
         """Start a process that a Ctrl-C in this terminal does not reach, and that dies with us."""
-        on_main_thread = threading.current_thread() is threading.main_thread()
-        setpriv = shutil.which("setpriv")
-        # The kernel ties the death signal to the thread that started the process.
-        if setpriv and on_main_thread and not self._detached:
-            command = [setpriv, "--pdeathsig", "KILL", *command]
+        if not self._detached:
+            command = _dying_with_us(command)
         with (self.folder / "output.txt").open("ab") as output:
             process = subprocess.Popen(
                 command,
@@ -324,6 +327,38 @@ class Broker:
             client.sendall(b"AMQP\0\0\x09\x01")
             return client.recv(1) == b"\x01"
         return False
+
+
+class PortMapper:
+    """What the nodes of a cluster find each other by: it runs from its making until `close`.
+
+    Attributes:
+        port: Where it listens.
+        cookie: The secret that the nodes share.
+    """
+
+    def __init__(self) -> None:
+        self.port = _free_ports()["epmd"]
+        self.cookie = secrets.token_hex(16)
+        self._process = subprocess.Popen(_dying_with_us(_mapper_command(self.port)))
+
+    def close(self) -> None:
+        """End it, after the nodes."""
+        self._process.kill()
+        self._process.wait()
+
+
+def _mapper_command(port: int) -> list[str]:
+    return [str(shutil.which("epmd")), "-address", _LOOPBACK, "-port", str(port)]
+
+
+def _dying_with_us(command: list[str]) -> list[str]:
+    """The same command, to be killed by the kernel when this process is gone."""
+    setpriv = shutil.which("setpriv")
+    # The kernel ties the death signal to the thread that starts the process.
+    if setpriv and threading.current_thread() is threading.main_thread():
+        return [setpriv, "--pdeathsig", "KILL", *command]
+    return command
 
 
 def _free_ports() -> dict[str, int]:

@@ -1,12 +1,13 @@
 """A TCP proxy that breaks a connection in the ways a network does.
 
-Tests put it between the library and a broker: cut everything, refuse to connect, or swallow bytes
-in one direction while both sides think that all is well.
+Tests put it between the library and a broker: cut everything, refuse to connect, keep bytes back
+for a while, or swallow them in one direction while both sides think that all is well.
 """
 
 import contextlib
 import socket
 import threading
+import time
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
@@ -22,6 +23,7 @@ class Proxy:
         url: The broker's URL, through the proxy.
         drops_replies: Swallow what the broker says, and leave the connections open.
         drops_requests: Swallow what the client says.
+        delay: Seconds that whatever either side says takes.
     """
 
     def __init__(self, url: str) -> None:
@@ -33,6 +35,9 @@ class Proxy:
         self.url = parts._replace(netloc=f"{user}@{_LOOPBACK}:{self._port}").geturl()
         self.drops_replies = False
         self.drops_requests = False
+        self.delay = 0.0
+        self._flowing = threading.Event()
+        self._flowing.set()
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
         """Both ends of every connection. Guarded by `_lock`."""
@@ -52,6 +57,7 @@ class Proxy:
     ) -> None:
         """Cut everything and forward nothing more."""
         self.refuse()
+        self.thaw()
         for thread in self._threads:
             thread.join(5)
 
@@ -71,6 +77,14 @@ class Proxy:
         """Take connections again, on the same port."""
         self._listener = socket.create_server((_LOOPBACK, self._port))
         self._start(self._accept, self._listener)
+
+    def freeze(self) -> None:
+        """Forward nothing until `thaw`, which forwards it all; nobody is told, as on a bad line."""
+        self._flowing.clear()
+
+    def thaw(self) -> None:
+        """Go on."""
+        self._flowing.set()
 
     def _start(self, target: object, *arguments: object) -> None:
         assert callable(target)
@@ -98,6 +112,9 @@ class Proxy:
     def _forward(self, source: socket.socket, target: socket.socket, drops: str) -> None:
         with contextlib.suppress(OSError):
             while chunk := source.recv(_CHUNK):
+                if self.delay:
+                    time.sleep(self.delay)
+                self._flowing.wait()
                 if not getattr(self, drops):
                     target.sendall(chunk)
         _hang_up(source)

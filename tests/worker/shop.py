@@ -1,9 +1,10 @@
 """The bench of the acceptance cases: the shop of `jobs.py` on one backend, in one kind of pool."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
+from threading import Event, Lock, Thread
 from typing import Any, Literal
 
 from queuey_sync import Envelope, Handlers, ProcessPool, Producer, Worker
@@ -12,7 +13,26 @@ from tests.support.waiting import eventually
 from tests.worker.jobs import shop_jobs
 from tests.worker.script import Script
 
-__all__ = ["Bench", "Script", "gone", "shop_jobs"]
+__all__ = ["Bench", "Gate", "Script", "gone", "shop_jobs"]
+
+
+class Gate:
+    """A handler that waits for its test, and counts the runs of each customer."""
+
+    def __init__(self) -> None:
+        self.runs: Counter[str] = Counter()
+        """Guarded by `_lock`."""
+        self._lock = Lock()
+        self.open = Event()
+
+    def handle(self, job: Any, _ctx: Any) -> None:
+        with self._lock:
+            self.runs[job.customer] += 1
+        assert self.open.wait(30)
+
+    def total(self) -> int:
+        with self._lock:
+            return sum(self.runs.values())
 
 
 class Bench:

@@ -11,20 +11,15 @@ from queuey_sync import (
     BackendError,
     ConfigurationError,
     ConsumerStopped,
-    Deferred,
     DuplicateHandler,
-    Fatal,
     Handlers,
     JobContext,
     MemoryBackend,
     QueueyError,
-    Retryable,
     RetryPolicy,
-    SettleError,
     Stopping,
     Worker,
 )
-from queuey_sync.backends.memory.delivery import MemoryDelivery
 from tests.support.waiting import eventually
 from tests.worker.shop import Bench, Script, shop_jobs
 
@@ -263,46 +258,6 @@ def test_an_error_of_closing_is_raised_unless_there_was_another(closed_before: b
         worker.handle().shutdown()
     with pytest.raises(QueueyError, match="unexpectedly" if closed_before else "cannot close"):
         worker.run()
-
-
-def test_refused_settles_are_counted_and_logged(
-    memory_bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """M8: a settling call that fails counts once, logs an ERROR with its name, harms nothing."""
-    bench = memory_bench
-
-    def refuse(*_: object) -> None:
-        raise SettleError("no")
-
-    for call in ("ack", "retry", "defer", "dead_letter", "release"):
-        monkeypatch.setattr(MemoryDelivery, call, refuse)
-    handler = Script(None, Deferred("1s"), Retryable("x"), Fatal("x"))
-    with bench.working({bench.shop.Charge: handler}, concurrency=1) as worker:
-        for operation, count in [("ack", 1), ("defer", 2), ("retry", 3), ("dead_letter", 4)]:
-            bench.producer.enqueue(bench.shop.Charge("ada"))
-            bench.until(lambda count=count: count == worker.handle().settle_failures())
-            record = caplog.records[-1]
-            assert "ERROR" == record.levelname
-            assert record.getMessage().startswith(f"{operation} failed for job ")
-
-
-def test_a_queue_that_can_deliver_no_more_ends_the_worker(
-    memory_bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Copies that cannot be placed keep their prefetch slots: the worker ends, not starves."""
-    bench = memory_bench
-
-    def refuse(*_: object) -> None:
-        raise BackendError("no room")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(MemoryDelivery, "retry", refuse)
-        worker = bench.worker({bench.shop.Charge: Script(always=Retryable("x"))}, concurrency=1)
-        bench.producer.enqueue_many([bench.shop.Charge(str(n)) for n in range(5)])
-        with pytest.raises(BackendError, match=r"`shop\.orders` delivers no more: 4 jobs"):
-            worker.run()
-    assert 4 == worker.handle().settle_failures()
-    assert 5 == bench.adapter.ready(bench.orders)
 
 
 def test_stopping_gives_the_job_back_and_costs_no_attempt(bench: Bench) -> None:

@@ -8,12 +8,18 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from pika.adapters.blocking_connection import BlockingChannel
-from pika.exceptions import AMQPError, ChannelClosed, ConnectionWrongStateError
+from pika.exceptions import (
+    AMQPError,
+    AMQPHeartbeatTimeout,
+    ChannelClosed,
+    ConnectionWrongStateError,
+)
 from pika.spec import Basic, BasicProperties
 
 from queuey_sync.backends.rabbitmq.consuming.channel import ConsumerChannel, Settling
 from queuey_sync.backends.rabbitmq.consuming.delivery import RabbitMQDelivery
 from queuey_sync.backends.rabbitmq.dialling import Brokers, DialFailed, address, dial, fault_text
+from queuey_sync.backends.rabbitmq.hearing import Ear
 from queuey_sync.backends.rabbitmq.topology import QueueDeclaration
 from queuey_sync.errors import BackendError, BrokerUnavailable
 from queuey_sync.queues import QueueConfig
@@ -42,6 +48,7 @@ class Session:
         except DialFailed as error:
             raise BrokerUnavailable(f"cannot reach {error}") from error
         self.address = address(self._parameters)
+        self._ear = Ear(self.connection)
 
     def declare(self, queues: Sequence[QueueDeclaration]) -> None:
         """Make queues exist; raises `BackendError` where the broker refuses."""
@@ -79,9 +86,19 @@ class Session:
     def loss(self) -> BaseException | None:
         """Why the connection is gone, if it is; pika raises nothing for it the next time."""
         if self.connection.is_open:
-            return None
+            return self._silence()
         faults = (channel.fault() for channel in self.channels)
         return next(filter(None, faults), None) or ConnectionWrongStateError("connection lost")
+
+    def _silence(self) -> BaseException | None:
+        """The fault, if the broker has not been heard for two heartbeats."""
+        seconds = self._ear.silent_for()
+        if seconds is None:
+            return None
+        self._ear.cut()
+        with suppress(AMQPError):
+            self.connection.process_data_events(time_limit=0)  # pika cleans up after the cut
+        return AMQPHeartbeatTimeout(f"nothing was heard from it for {seconds:.0f} s")
 
     def survey(self) -> dict[str, int]:
         """How many messages wait on each queue; what left them before has arrived on return."""

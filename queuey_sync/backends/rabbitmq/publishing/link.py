@@ -82,6 +82,13 @@ class Link:
         self._connection: SelectConnection | None = None
         self._publishing: Channel | None = None
         """The channel that publishes, while it is open."""
+        self._nacked = False
+        """The channel that publishes is to be replaced.
+
+        RabbitMQ has a client of a quorum queue in each channel. One that meets the queue first
+        while its leader is gone refuses all that is published to it there, also when there is a new
+        leader.
+        """
         self._declaring: Channel | None = None
         """The channel that declares, while it is open."""
         self._ready = False
@@ -190,6 +197,11 @@ class Link:
 
     def _publish(self) -> None:
         channel = self._publishing
+        if channel is not None and self._nacked:
+            if not self._outbox.awaits_confirms():
+                self._publishing = None
+                channel.close()
+            return
         while channel is not None and (entry := self._outbox.take()) is not None:
             try:
                 channel.basic_publish("", entry.queue, entry.body, entry.properties, mandatory=True)
@@ -275,11 +287,12 @@ class Link:
             self._declares.ask(again)
         else:
             self._outbox.nacked(answer.delivery_tag, multiple=answer.multiple)
+            self._nacked = True
         self._pump()
 
     @_guarded
     def _on_publishing_closed(self, _channel: Channel, reason: Exception) -> None:
-        self._publishing = None
+        self._publishing, self._nacked = None, False
         if self._connection is not None and self._connection.is_open:
             self._declares.ask(self._outbox.closed_by_broker(fault_text(reason, self._parameters)))
             self._open_publishing(self._connection)

@@ -138,6 +138,10 @@ class Outbox:
             self._suspects.update(self._unconfirmed.values())
         return self.lost()
 
+    def awaits_confirms(self) -> bool:
+        """Whether somebody still waits for the answer to what was sent."""
+        return any(entry.live for entry in self._unconfirmed.values())
+
     def has_live(self) -> bool:
         """Whether somebody still waits for anything in here."""
         return any(entry.live for entry in self._all())
