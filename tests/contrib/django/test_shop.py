@@ -6,6 +6,7 @@ import socket
 import urllib.error
 import urllib.parse
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,9 +34,9 @@ def test_django_finds_nothing_wrong(shop: Site, arguments: tuple[str, ...]) -> N
 def test_the_page_is_the_example() -> None:
     """What the how-to shows are files of the shop, and none of them differs."""
     page = (ROOT / "docs" / "how-to" / "django.md").read_text()
-    blocks = re.findall(r"^```python\n# (\w+/\w+\.py)\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
-    assert len(blocks) > 5
-    for name, text in blocks:
+    files = _files_of(page)
+    assert len(files) > 5
+    for name, text in files:
         assert (SHOP / name).read_text() == text, name
 
 
@@ -51,6 +52,40 @@ def test_an_order_gets_its_receipt(
         shop.environment["SHOP_QUEUEY_URL"] = node.url
     shop.environment["SHOP_DEBUG"] = "1"  # no HTTPS here
     shop.manage("migrate", "-v", "0")
+    _order_and_receive(shop, pool)
+
+
+def test_from_an_empty_folder(tmp_path: Path) -> None:
+    """Who follows the page, command by command, has an order and its receipt."""
+    page = (ROOT / "docs" / "how-to" / "django.md").read_text()
+    project = tmp_path / "shop"
+    project.mkdir()
+    site = Site(project, tmp_path)
+    try:
+        site.run("-m", "django", "startproject", "config", ".")
+        site.manage("startapp", "orders")
+        settings, *_ = re.findall(
+            r"^```python\n(INSTALLED_APPS .*?)^```", page, re.DOTALL | re.MULTILINE
+        )
+        with (project / "config" / "settings.py").open("a") as file:
+            file.write(f"INSTALLED_APPS{settings}")
+        for name, text in _files_of(page):
+            (project / name).write_text(text)
+        for command in ("check", "makemigrations orders", "migrate -v 0", "test"):
+            site.manage(*command.split())
+        _order_and_receive(site, "thread", said="receipt of order 1 sent to ada@example.org")
+    finally:
+        site.close()
+
+
+def _files_of(page: str) -> list[tuple[str, str]]:
+    found = re.findall(r"^```python\n# (\w+/\w+\.py)\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    return [(str(name), str(text)) for name, text in found]
+
+
+def _order_and_receive(
+    shop: Site, pool: str, said: str = "receipt of order 1 sent to ada@example.org [request-7]"
+) -> None:
     port = _free_port()
     server = shop.start("manage.py", "runserver", "--noreload", f"127.0.0.1:{port}")
     worker = shop.start("manage.py", "queuey", "worker", "--pool", pool)
@@ -63,7 +98,7 @@ def test_an_order_gets_its_receipt(
         return True
 
     eventually(sent, 20, "the receipt is sent")
-    worker.says("receipt of order 1 sent to ada@example.org [request-7]")
+    worker.says(said)
     assert worker.stop() == 0
     server.process.kill()
 

@@ -76,7 +76,7 @@ def load() -> Queuey[Any]:
     """
     faults = [one for one in checks.run_checks(tags=[TAG]) if one.is_serious()]
     if faults:
-        raise BadApp("; ".join(f"{one.msg} {one.hint or ''}".strip() for one in faults))
+        raise BadApp("; ".join(f"{one.msg}. {one.hint or ''}".strip() for one in faults))
     return load_unchecked()
 
 
