@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from types import EllipsisType
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from queuey_sync.durations import Duration
 from queuey_sync.errors import ConfigurationError
 from queuey_sync.handlers import Handlers
 from queuey_sync.jobs import Job
+from queuey_sync.observe.dead_letters import DeadLetters
 from queuey_sync.producer import Producer
 from queuey_sync.queues import QueueSet
 from queuey_sync.worker.worker import Worker
@@ -77,10 +79,24 @@ class Queuey(Generic[Q]):
         self._producer: Producer[Q] | None = None
         """The one for the backend in use, if it was made. Written under `_lock`."""
 
-    def connect_to(self, url: str | Sequence[str] | None = None, **options: Any) -> None:  # noqa: ANN401 - of whichever backend
-        """Use this URL and these options in place of those given; a backend made is closed."""
+    @property
+    def url(self) -> str | Sequence[str] | None:
+        """Where jobs wait, as it was given; None for where the environment says."""
+        return self._url
+
+    def connect_to(
+        self,
+        url: str | Sequence[str] | EllipsisType | None = ...,
+        **options: Any,  # noqa: ANN401 - of whichever backend
+    ) -> None:
+        """Use this URL and these options in place of those given; a backend made is closed.
+
+        Args:
+            url: As for the app itself, None included; ``...`` leaves it as it is.
+            **options: As for the app itself; those that are not given stay.
+        """
         self.close()
-        if url is not None:
+        if not isinstance(url, EllipsisType):
             self._url = url
         self._options = {**self._options, **options}
 
@@ -154,6 +170,10 @@ class Queuey(Generic[Q]):
     def enqueue_many(self, jobs: Iterable[Job[Q]]) -> list[UUID]:
         """Publish jobs together; see `Producer.enqueue_many`."""
         return self.producer().enqueue_many(jobs)
+
+    def dead_letters(self, queue: Q) -> DeadLetters:
+        """The dead letters of one of the app's queues: find, requeue, drop; see `DeadLetters`."""
+        return DeadLetters(self.backend(), queue.config)
 
     def close(self) -> None:
         """Let publishes under way finish and close the backend; the app can be used again after."""

@@ -133,6 +133,20 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             self, deferrals=min(self.deferrals + 1, _U32_MAX), priority=priority
         )
 
+    def again(self, payload: bytes | None = None) -> Self:
+        """The copy that a dead letter is replaced by: attempt 1, ordinary priority, the same id.
+
+        Args:
+            payload: The job as JSON, in place of what it was.
+        """
+        return msgspec.structs.replace(
+            self,
+            attempt=1,
+            deferrals=0,
+            priority=0,
+            payload=self.payload if payload is None else msgspec.Raw(payload),
+        )
+
     def with_correlation_id(self, correlation_id: str | None) -> Self:
         """The same envelope with this correlation id.
 

@@ -10,14 +10,14 @@ the RabbitMQ one is in `rabbitmq/`. Two laws hold for all of them:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from queue import SimpleQueue
 from typing import Protocol
 
 from queuey_sync.envelope import Envelope
-from queuey_sync.errors import QueueyError
+from queuey_sync.errors import BackendError, QueueyError
 from queuey_sync.queues import QueueConfig
 from queuey_sync.shutdown import Backoff
 
@@ -149,6 +149,48 @@ class Depth:
     """When the first of the held ones is due, if that is known; with a time zone."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class DeadBody:
+    """What lies on a dead-letter queue, as its backend keeps it."""
+
+    number: int
+    """What a `DeadQueue` knows it by while it is open."""
+    body: bytes
+    reason: str
+    died_at: datetime | None
+    """With a time zone; None where nobody wrote it down."""
+    headers: Mapping[str, object] = field(default_factory=dict)
+    """What the broker keeps beside the body, its own history included."""
+
+
+class DeadQueue(Protocol):
+    """The dead letters of one queue, opened by one thread, which closes it.
+
+    Whatever ends it, what was not requeued or removed is where it was.
+    """
+
+    def read(self) -> Iterator[DeadBody]:
+        """Each of those that are there now, the oldest first; once."""
+        ...
+
+    def requeue(self, copies: Sequence[tuple[DeadBody, Envelope]]) -> dict[int, QueueyError]:
+        """Place these envelopes on their queues, and remove the bodies that they come from.
+
+        A body is removed when its envelope is safe. Returns the error of each one that was not
+        taken, by its index; its body stays.
+        """
+        ...
+
+    def remove(self, bodies: Sequence[DeadBody]) -> None:
+        """Delete these."""
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass; what is open stays so."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
 Inbox = SimpleQueue[Delivery | None]
 """Deliveries for whichever runner is free; None ends the runner that takes it."""
 
@@ -232,6 +274,16 @@ class Backend(ABC):
             BrokerUnavailable: It cannot be reached.
             ShutDown: This backend is closed.
         """
+
+    def open_dead(self, config: QueueConfig) -> DeadQueue:
+        """Look into the dead letters of a queue.
+
+        Raises:
+            BackendError: The queue does not exist, or this backend keeps no dead letters.
+            BrokerUnavailable: It cannot be reached.
+            ShutDown: This backend is closed.
+        """
+        raise BackendError(f"nobody can look into the dead letters of `{config.full_name}` here")
 
     @abstractmethod
     def close(self) -> None:

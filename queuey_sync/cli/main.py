@@ -15,6 +15,7 @@ from typing import NoReturn
 import click
 
 from queuey_sync.cli.app_loading import Loader
+from queuey_sync.cli.commands.dead import dead
 from queuey_sync.cli.commands.declare import declare
 from queuey_sync.cli.commands.drain import drain
 from queuey_sync.cli.commands.enqueue import enqueue
@@ -69,6 +70,7 @@ def commands(context: click.Context) -> None:
         context.exit(Exit.USAGE)
 
 
+commands.add_command(dead)
 commands.add_command(declare)
 commands.add_command(drain)
 commands.add_command(enqueue)
@@ -93,14 +95,22 @@ def run_in_framework(name: str, arguments: Sequence[str], load: Loader) -> NoRet
 
 def commands_of(load: Loader) -> click.Group:
     """The commands for one app, without their argument MODULE:APP."""
-    group = copy(commands)
+    group = _for_app(commands, load)
+    assert isinstance(group, click.Group)  # noqa: S101 - as that is one
     group.help = (commands.help or "").rpartition("\n\n")[0]
-    group.commands = {name: copy(command) for name, command in commands.commands.items()}
-    for command in group.commands.values():
-        command.params = [one for one in command.params if one.name != "reference"]
-        assert command.callback is not None  # noqa: S101 - each of ours has one
-        command.callback = partial(command.callback, reference=load)
     return group
+
+
+def _for_app(command: click.Command, load: Loader) -> click.Command:
+    """A copy that needs no MODULE:APP, or a group of such copies."""
+    made = copy(command)
+    if isinstance(made, click.Group):
+        made.commands = {name: _for_app(one, load) for name, one in made.commands.items()}
+    else:
+        assert made.callback is not None  # noqa: S101 - each of ours has one
+        made.params = [one for one in made.params if one.name != "reference"]
+        made.callback = partial(made.callback, reference=load)
+    return made
 
 
 def run(

@@ -8,15 +8,27 @@ code. Nothing here decides about exit codes; that is in `exits.py`.
 import io
 import os
 import re
+import shutil
 import sys
 import traceback
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
 import click
 
+from queuey_sync.observe.escaping import one_line
+
 _PASSWORD = re.compile(r"(\w://[^\s:/@]*):[^\s@]{0,2000}@")
 """Of limited length, so that a text that was made for it takes no time without end."""
+
+
+_UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "m", 60), ("m", 60, "s", 1))
+"""Each with its seconds, and with the next smaller one and its seconds."""
+_GAP = "  "
+"""Between two columns."""
+_SHORTEST_COLUMN = 8
+"""Characters of the last column that are left however narrow a terminal is."""
 
 
 class OutputLost(click.ClickException):
@@ -59,6 +71,62 @@ def without_passwords(text: str) -> str:
     'cannot use amqp://ada:…@mq:5672/shop'
     """
     return _PASSWORD.sub(r"\1:…@", text)
+
+
+def rough(seconds: int) -> str:
+    """A time in the two largest units that matter.
+
+    >>> rough(0), rough(260), rough(100_000)
+    ('0s', '4m 20s', '1d 3h')
+    """
+    for unit, size, smaller, part in _UNITS:
+        if seconds >= size:
+            return f"{seconds // size}{unit} {seconds % size // part}{smaller}"
+    return f"{seconds}s"
+
+
+def terminal_width() -> int | None:
+    """How wide the terminal is; None if standard output is none."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return None
+    return shutil.get_terminal_size().columns
+
+
+def columns(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Collection[str] = (),
+) -> list[str]:
+    """The lines of a table; the last column is cut to what is left of the terminal.
+
+    Args:
+        headings: One for each column.
+        rows: What is in them.
+        right: The headings of those that are set to the right.
+
+    >>> columns(("n", "what"), [("1", "one"), ("10", "ten")], right=["n"])
+    [' n  what', ' 1  one', '10  ten']
+    """
+    table = [headings, *([one_line(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    width = terminal_width()
+    if width is not None:
+        taken = sum(each + len(_GAP) for each in widths[:-1])
+        widths[-1] = min(widths[-1], max(_SHORTEST_COLUMN, width - taken))
+    return [_line(row, headings, widths, right) for row in table]
+
+
+def _line(
+    row: Sequence[str], headings: Sequence[str], widths: Sequence[int], right: Collection[str]
+) -> str:
+    cells = [
+        cell.rjust(width) if heading in right else cell.ljust(width)
+        for cell, heading, width in zip(row, headings, widths, strict=True)
+    ]
+    if len(row[-1]) > widths[-1]:
+        cells[-1] = row[-1][: widths[-1] - 3] + "..."
+    return _GAP.join(cells).rstrip()
 
 
 def flush_output() -> None:

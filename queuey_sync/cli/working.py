@@ -166,10 +166,15 @@ def select_queues(queue_set: type[QueueSet], names: str) -> list[QueueSet]:
     Raises:
         click.UsageError: A name is unknown, or fits several queues.
     """
-    return [_select(queue_set, name.strip()) for name in names.split(",")]
+    return [select_queue(queue_set, name.strip(), "--queues") for name in names.split(",")]
 
 
-def _select(queue_set: type[QueueSet], name: str) -> QueueSet:
+def select_queue(queue_set: type[QueueSet], name: str, argument: str) -> QueueSet:
+    """The member of a queue set that a name means, with or without the prefix of the set.
+
+    Raises:
+        click.UsageError: It is unknown, or fits several queues; the text begins with the argument.
+    """
     exact = queue_set.by_name(name)
     if exact is not None:
         return exact
@@ -178,4 +183,4 @@ def _select(queue_set: type[QueueSet], name: str) -> QueueSet:
         return fitting[0]
     known = ", ".join(member.full_name for member in fitting or queue_set)
     what = "several queues are called" if fitting else "the app has no queue"
-    raise click.UsageError(f"--queues: {what} {name!r}; choose from {known}")
+    raise click.UsageError(f"{argument}: {what} {name!r}; choose from {known}")

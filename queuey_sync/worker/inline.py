@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from contextvars import Context
+from contextvars import Context, ContextVar
 from dataclasses import replace
 from datetime import timedelta
 from queue import SimpleQueue
@@ -39,8 +39,15 @@ from queuey_sync.worker.slots import Slots, Work
 
 log = logging.getLogger(__name__)
 
+_calling: ContextVar[bool] = ContextVar("queuey_sync_calling_thread", default=False)
+"""Set inside the context that is made for one run of a job here."""
 MOST_RUNS = 10_000
 """How many runs one call makes before it takes the jobs for endless."""
+
+
+def in_callers_thread() -> bool:
+    """Whether a job runs now in the thread of whoever asked for it, whose things it must leave."""
+    return _calling.get()
 
 
 class InlineWorker:
@@ -179,7 +186,9 @@ class _CallingThread(ThreadPool):
         self.runs[attempt.context.job_type] += 1
         witness = _Witness()
         arounds: list[Around] = [lambda: witness, *self._handlers.arounds]
-        result = Context().run(invoke, attempt, arounds)
+        context = Context()
+        context.run(_calling.set, True)  # noqa: FBT003 - as contextvars have it
+        result = context.run(invoke, attempt, arounds)
         if witness.error is not None and not isinstance(witness.error, self._outcomes):
             self._error = witness.error
         return result

@@ -104,7 +104,7 @@ class Adapter(ABC):
 
     def __init__(self, full_name: Callable[[str], str], kind: Kind = "classic") -> None:
         self._full_name = full_name
-        self._kind: Kind = kind
+        self.kind: Kind = kind
         self._consumers: list[Consumer] = []
 
     def consume(self, *configs: QueueConfig, backend: Backend | None = None) -> Consumer:
@@ -115,7 +115,7 @@ class Adapter(ABC):
 
     def queue(self, name: str = "q", prefetch: int = 16) -> QueueConfig:
         """A queue of this test, declared."""
-        config = QueueConfig(self._full_name(name), prefetch=prefetch, kind=self._kind)
+        config = QueueConfig(self._full_name(name), prefetch=prefetch, kind=self.kind)
         self.backend.declare([config])
         return config
 
@@ -125,7 +125,7 @@ class Adapter(ABC):
         Quorum queues have no levels, and put what they get back in front in any order.
         """
         return (
-            envelopes if self._kind == "classic" else sorted(envelopes, key=lambda one: one.job_id)
+            envelopes if self.kind == "classic" else sorted(envelopes, key=lambda one: one.job_id)
         )
 
     @abstractmethod
@@ -237,7 +237,7 @@ class RabbitMQAdapter(Adapter):
         return self.look(queue) or 0
 
     def held(self, queue: str) -> int:
-        return self.look(f"{queue}.deferred{HOLD_SUFFIXES[self._kind]}.1000") or 0
+        return self.look(f"{queue}.deferred{HOLD_SUFFIXES[self.kind]}.1000") or 0
 
     def look(self, queue: str) -> int | None:
         """How many messages are ready on a queue, None if it is not there; counts as its use."""

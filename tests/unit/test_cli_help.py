@@ -14,9 +14,20 @@ _REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "command-line.md
 _NAMES = sorted(commands.commands)
 
 
-def _options(name: str) -> list[click.Option]:
-    parameters = commands.commands[name].params
-    options = [parameter for parameter in parameters if isinstance(parameter, click.Option)]
+def _commands(name: str) -> list[tuple[str, ...]]:
+    """The command of this name, or those of a group."""
+    command = commands.commands[name]
+    if isinstance(command, click.Group):
+        return [(name, each) for each in command.commands]
+    return [(name,)]
+
+
+def _options(*path: str) -> list[click.Option]:
+    command: click.Command = commands
+    for name in path:
+        assert isinstance(command, click.Group)
+        command = command.commands[name]
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
     return [option for option in options if "--help" not in option.opts]
 
 
@@ -32,12 +43,14 @@ def _section(heading: str) -> str:
     return found.group()
 
 
-@pytest.mark.parametrize("name", _NAMES)
-def test_help_names_every_option_with_its_variable(name: str) -> None:
+@pytest.mark.parametrize(
+    "path", [path for name in _NAMES for path in _commands(name)], ids=" ".join
+)
+def test_help_names_every_option_with_its_variable(path: tuple[str, ...]) -> None:
     """The help of a command lists each option with its environment variable; itself it is last."""
-    shown = " ".join(CliRunner().invoke(commands, [name, "--help"]).output.split())
+    shown = " ".join(CliRunner().invoke(commands, [*path, "--help"]).output.split())
     assert shown.endswith(" -h, --help Show this message and exit.")
-    for option in _options(name):
+    for option in _options(*path):
         _, found, rest = shown.partition(f"{option.opts[-1]} ")
         assert found, option.opts
         assert f"[env var: {_variable(option)}" in rest.partition(" --")[0], option.opts
@@ -49,7 +62,7 @@ def test_the_reference_names_every_option_with_its_variable(name: str) -> None:
     rows = _section("Options of every command") + _section(f"queuey-sync {name}")
     if "all options of `worker`" in rows:
         rows += _section("queuey-sync worker")
-    for option in _options(name):
+    for option in (each for path in _commands(name) for each in _options(*path)):
         spelled = ", ".join(f"`{spelling}" for spelling in option.opts).replace(", ", "`, ")
         value = "" if option.is_flag else f" {option.metavar}"
         assert f"| {spelled}{value}` | `{_variable(option)}` |" in rows

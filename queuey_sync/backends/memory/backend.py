@@ -7,8 +7,9 @@ is one step under the lock of its store (`store.py`). Read next: `rabbitmq/backe
 from collections.abc import Sequence
 from datetime import timedelta
 
-from queuey_sync.backends.base import Backend, Consumption, Depth, Inbox, Listener
+from queuey_sync.backends.base import Backend, Consumption, DeadQueue, Depth, Inbox, Listener
 from queuey_sync.backends.memory.consumption import MemoryConsumption
+from queuey_sync.backends.memory.dead import MemoryDead
 from queuey_sync.backends.memory.store import AT_ONCE, Kind, Queue, Store
 from queuey_sync.backends.memory.timer import Clock, TimerThread
 from queuey_sync.envelope import Envelope
@@ -90,15 +91,24 @@ class MemoryBackend(Backend):
             return [self._depth(config.full_name) for config in configs]
 
     def _depth(self, name: str) -> Depth:
-        queue = self._store.queues.get(name)
-        if queue is None:
-            raise BackendError(f"queue `{name}` does not exist: declare it")
+        queue = self._known(name)
         return Depth(
             ready=len(queue.pending),
             held=queue.held,
             dead=len(queue.dead) + len(queue.buried),
             consumers=len(queue.consumers),
         )
+
+    def open_dead(self, config: QueueConfig) -> DeadQueue:
+        """Look into the dead letters of a queue."""
+        with self._store.open():
+            return MemoryDead(self._store, self._known(config.full_name))
+
+    def _known(self, name: str) -> Queue:
+        queue = self._store.queues.get(name)
+        if queue is None:
+            raise BackendError(f"queue `{name}` does not exist: declare it")
+        return queue
 
     def close(self) -> None:
         """Give back what nobody has taken, end every consumption and drop what is delayed."""

@@ -10,9 +10,10 @@ from datetime import timedelta
 from typing import Unpack
 from weakref import WeakSet
 
-from queuey_sync.backends.base import Backend, Consumption, Depth, Inbox, Listener
+from queuey_sync.backends.base import Backend, Consumption, DeadQueue, Depth, Inbox, Listener
 from queuey_sync.backends.rabbitmq import properties
 from queuey_sync.backends.rabbitmq.consuming.consumer import Consumer
+from queuey_sync.backends.rabbitmq.dead import BrokerDead
 from queuey_sync.backends.rabbitmq.dialling import brokers_of
 from queuey_sync.backends.rabbitmq.looking import look
 from queuey_sync.backends.rabbitmq.management import Management, held
@@ -208,6 +209,13 @@ class RabbitMQBackend(Backend):
         self._refuse_if_closed()
         messages = Management(management_url).messages(self._brokers[0])
         return held(messages, [config.full_name for config in configs], self._topology)
+
+    def open_dead(self, config: QueueConfig) -> DeadQueue:
+        """Look into the dead-letter queue of a queue, over a connection of its own."""
+        self._refuse_if_closed()
+        if not self._options.declare_dead_letter_queues:
+            raise BackendError(f"`{config.full_name}` has no dead letters: they are switched off")
+        return BrokerDead(self._brokers, self.dead_queue(config.full_name), self.publish_many)
 
     def close(self) -> None:
         """Let publishes under way get their confirm, then close; see `Backend.close`."""

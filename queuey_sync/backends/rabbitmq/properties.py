@@ -1,10 +1,12 @@
-"""The AMQP properties of what is published. Pure.
+"""The AMQP properties of what is published. Pure, but for the time of a death.
 
-Never an expiration, and never a header that a delivery arrived with: a copy is built from the
-envelope alone, because brokers judge a message by the history in its headers. Nothing reads these
-properties back; they are for people who look into a queue. `topology.py` says where messages go.
+Never an expiration, never a header that a delivery arrived with: a copy is built from the
+envelope alone, because brokers judge a message by the history in its headers. A worker reads none
+of these back; they are for people who look into a queue, and `dead.py` reads those of dead letters
+for them. `topology.py` says where messages go.
 """
 
+import time
 from collections.abc import Mapping
 from typing import Final
 
@@ -33,7 +35,9 @@ def of_dead_letter(envelope: Envelope, queue: str, reason: str) -> pika.BasicPro
         "x-original-queue": queue,
         "x-attempts": envelope.attempt,
     }
-    return _properties(envelope, headers)
+    properties = _properties(envelope, headers)
+    properties.timestamp = int(time.time())
+    return properties
 
 
 def of_malformed(queue: str) -> pika.BasicProperties:
@@ -41,6 +45,7 @@ def of_malformed(queue: str) -> pika.BasicProperties:
     return pika.BasicProperties(
         delivery_mode=_PERSISTENT,
         headers={"x-death-reason": "malformed envelope", "x-original-queue": queue},
+        timestamp=int(time.time()),
     )
 
 

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Unpack
 
-from queuey_sync.backends.base import Backend, Consumption, Depth, Inbox, Listener
+from queuey_sync.backends.base import Backend, Consumption, DeadQueue, Depth, Inbox, Listener
 from queuey_sync.backends.sqlite import store
 from queuey_sync.backends.sqlite.consumer import Consumer
+from queuey_sync.backends.sqlite.dead import StoredDead
 from queuey_sync.backends.sqlite.delivery import now_ms, placing
 from queuey_sync.backends.sqlite.file import StoreFile
 from queuey_sync.backends.sqlite.options import OptionKeywords, Options, read_url
@@ -49,7 +50,9 @@ class SQLiteBackend(Backend):
     """
 
     def __init__(self, url: str, **options: Unpack[OptionKeywords]) -> None:
-        self._file = StoreFile(*read_url(url, options))
+        self._file = StoreFile(*read_url(url, options), self._declare_again)
+        self._configs: dict[str, QueueConfig] = {}
+        """By name, once declared. Guarded by the interpreter lock: one operation each."""
         self._closed = False  # written once
         self._consumers: set[Consumer] = set()
         """Those that are not closed. Guarded by the interpreter lock: one operation each."""
@@ -69,6 +72,7 @@ class SQLiteBackend(Backend):
         self._refuse_if_closed()
         if configs:
             self._file.write(lambda db: store.declare(db, configs))
+            self._configs |= {config.full_name: config for config in configs}
 
     def publish(self, envelope: Envelope, delay: timedelta | None = None) -> None:
         """Place an envelope, now or after `delay`; returns when it is committed."""
@@ -153,6 +157,12 @@ class SQLiteBackend(Backend):
             for each in counts
         ]
 
+    def open_dead(self, config: QueueConfig) -> DeadQueue:
+        """Look into the dead letters of a queue."""
+        self._refuse_if_closed()
+        self._file.check_exists()
+        return StoredDead(self._file, config.full_name, self._wake_consumers)
+
     def close(self) -> None:
         """Let a transaction under way finish, then close; see `Backend.close`."""
         self._closed = True
@@ -163,6 +173,16 @@ class SQLiteBackend(Backend):
     def is_closed(self) -> bool:
         """Whether `close` was called."""
         return self._closed
+
+    def _declare_again(self, db: Database) -> None:
+        """For a file that was removed under a process which lives on, and is made anew."""
+        missing = [
+            config for name, config in self._configs.items() if not store.find_queue(db, name)
+        ]
+        if missing:
+            db.execute("BEGIN IMMEDIATE")
+            store.declare(db, missing)
+            db.execute("COMMIT")
 
     def _consumer_closed(self, consumer: Consumer) -> None:
         self._consumers.discard(consumer)

@@ -270,6 +270,8 @@ class Consumer:
             taking = not self._stopped
         for delivery in settled.all():
             self._queues[delivery.row.number].unsettled -= 1
+        if settled.replaced:
+            self._seen = None  # a queue that was full then was not looked at
         open_queues = [queue for queue in self._queues.values() if taking and queue.room()]
         self._hungry = bool(open_queues)
         if settled.unwritten() or (taking and self._look(open_queues)):

@@ -62,11 +62,15 @@ class StoreFile:
     Args:
         path: Where it is; it is made if it does not exist.
         options: How to use it.
+        opened: Told each time when it was opened, before anything else is done with it.
     """
 
-    def __init__(self, path: str, options: Options) -> None:
+    def __init__(
+        self, path: str, options: Options, opened: Callable[[Database], None] | None = None
+    ) -> None:
         self.path = path
         self.options = options
+        self._opened = opened
         self._lock = threading.Lock()
         self._db: Database | None = None  # guarded by _lock, as are the next two
         self._opened_by = 0
@@ -215,6 +219,8 @@ class StoreFile:
         self._db = open_database(self.path, self.options)
         self._opened_by = os.getpid()
         self._changes += 1
+        if self._opened is not None:
+            self._opened(self._db)
         return self._db
 
     def _drop(self, fault: sqlite3.Error) -> None:

@@ -6,7 +6,6 @@ It only looks: nothing is taken, declared or changed. What a backend can tell is
 
 import json
 import shutil
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +19,7 @@ from queuey_sync.app import Queuey
 from queuey_sync.backends.base import Backend, Depth
 from queuey_sync.backends.memory.backend import MemoryBackend
 from queuey_sync.cli.options import help_option, option, takes_app
-from queuey_sync.cli.reporting import show
+from queuey_sync.cli.reporting import rough, show, terminal_width
 from queuey_sync.cli.signals import Signals
 from queuey_sync.cli.working import select_queues
 from queuey_sync.errors import ConfigurationError
@@ -35,8 +34,6 @@ _SHORTEST_NAME = 8
 """Characters of a name that are left however narrow a terminal is."""
 _GAP = "  "
 _SECOND = timedelta(seconds=1)
-_UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "m", 60), ("m", 60, "s", 1))
-"""Each with its seconds, and with the next smaller one and its seconds."""
 
 
 def _to_management_url(
@@ -95,7 +92,11 @@ def queues(
         signals.stop_is_success = True
         _watch(look, as_json=as_json)
     found = look()
-    show(_document(found) if as_json else "\n".join(table(found, datetime.now(UTC), _width())))
+    show(
+        _document(found)
+        if as_json
+        else "\n".join(table(found, datetime.now(UTC), terminal_width()))
+    )
     app.close()
 
 
@@ -131,7 +132,7 @@ def _held_by(backend: Backend) -> Callable[[Sequence[QueueConfig], str], list[in
 
 def _watch(look: Look, *, as_json: bool) -> NoReturn:
     """Show what is there again and again; on a terminal each table takes the place of the last."""
-    in_place = not as_json and _width() is not None
+    in_place = not as_json and terminal_width() is not None
     erase = ""
     while True:
         found = look()
@@ -140,19 +141,12 @@ def _watch(look: Look, *, as_json: bool) -> NoReturn:
         else:
             now = datetime.now(UTC)
             shown_at = f"{now.astimezone():%Y-%m-%d %H:%M:%S}"
-            lines = [shown_at, *table(found, now, _width()), ""]
+            lines = [shown_at, *table(found, now, terminal_width()), ""]
             if in_place:
                 lines = _fitting(lines)
             show(erase + "\n".join(lines))
             erase = f"\x1b[{len(lines)}F\x1b[J" if in_place else ""
         time.sleep(_INTERVAL_SECONDS)  # a signal ends the process, so nothing has to wake it
-
-
-def _width() -> int | None:
-    """How wide the terminal is; None if standard output is none."""
-    if sys.stdout is None or not sys.stdout.isatty():
-        return None
-    return shutil.get_terminal_size().columns
 
 
 def _fitting(lines: list[str]) -> list[str]:
@@ -233,7 +227,4 @@ def _due(depth: Depth, now: datetime) -> str:
     seconds = -((now - depth.next_due) // _SECOND)
     if seconds <= 0:
         return "now"
-    for unit, size, smaller, part in _UNITS:
-        if seconds >= size:
-            return f"in {seconds // size}{unit} {seconds % size // part}{smaller}"
-    return f"in {seconds}s"
+    return f"in {rough(seconds)}"

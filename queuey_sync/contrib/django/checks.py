@@ -13,10 +13,12 @@ from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 
 from queuey_sync.app import Queuey
-from queuey_sync.contrib.django.conf import Conf, current_app, read
+from queuey_sync.contrib.django.conf import Conf, current_app, read, task_queues
 from queuey_sync.errors import ConfigurationError
 
 TAG = "queuey"
+NO_URL = "queuey_sync.E006"
+"""The id of what is said when there is no URL at all."""
 _EXAMPLE = "QUEUEY = {'APP': 'shop.queues:app', 'URL': f'sqlite:///{BASE_DIR}/queuey.sqlite3'}"
 
 
@@ -30,6 +32,7 @@ def check_settings(**_: Any) -> list[checks.CheckMessage]:  # noqa: ANN401 - as 
     """Whether jobs can be enqueued and worked on with these settings. Nothing is dialled."""
     try:
         conf, app = read(), current_app()
+        task_queues()
     except ImproperlyConfigured as error:
         return [checks.Error(str(error), f"For example: {_EXAMPLE}", id="queuey_sync.E001")]
     return [*_check_url(conf, app), *_check_handlers(app), *_check_defaults(conf)]
@@ -58,7 +61,10 @@ def _check_url(conf: Conf, app: Queuey[Any]) -> Iterator[checks.CheckMessage]:
         app.backend()
     except ConfigurationError as error:
         hint = f"For example: {_EXAMPLE}"
-        yield checks.Error(f"QUEUEY['URL']: {error}", hint, id="queuey_sync.E002")
+        missing = url is None and not os.environ.get("QUEUEY_URL")
+        yield checks.Error(
+            f"QUEUEY['URL']: {error}", hint, id=NO_URL if missing else "queuey_sync.E002"
+        )
         return
     if url is not None and url.startswith("sqlite:///") and not url.startswith("sqlite:////"):
         text = f"QUEUEY['URL']: {url} is relative to the folder that a process is started in."

@@ -5,7 +5,7 @@ It reads settings when it is asked, and imports no models. What is wrong with th
 """
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
@@ -80,10 +80,18 @@ def task_queues() -> dict[str, list[str]]:
     """The queues of each back-end in ``TASKS`` that is ours, by its alias."""
     backends: Mapping[str, Mapping[str, Any]] = getattr(django.conf.settings, "TASKS", {})
     return {
-        alias: list(params.get("QUEUES", ["default"]))
-        for alias, params in backends.items()
+        alias: _names(alias, params.get("QUEUES", ["default"]))
+        for alias, params in (backends or {}).items()
         if params.get("BACKEND") == TASK_BACKEND
     }
+
+
+def _names(alias: str, queues: object) -> list[str]:
+    if isinstance(queues, str) or not isinstance(queues, Iterable):
+        raise ImproperlyConfigured(
+            f"TASKS[{alias!r}]['QUEUES']: expected a list of names, got {queues!r}"
+        )
+    return list(queues)
 
 
 def _find(reference: object) -> Queuey[Any]:

@@ -1,18 +1,21 @@
 """Database connections around jobs, as Django keeps them around requests; and a child's set-up.
 
 Django has a connection for each thread and tidies up when a request begins and ends. A worker has
-no requests, so this is done around each job. Connections inside an ``atomic`` block that began
-before the job are left alone: they belong to whoever began it, such as a `TestCase`.
+no requests, so this is done around each job. A job that runs in the thread of a request or a test
+leaves their connections alone, but for a transaction that it has broken: that goes back to where it
+was before the job.
 """
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import django
 from django.apps import apps
-from django.db import connections
+from django.db import DatabaseError, connections, transaction
+
+from queuey_sync.worker.inline import in_callers_thread
 
 _log = logging.getLogger(__name__)
 
@@ -20,20 +23,24 @@ _log = logging.getLogger(__name__)
 @contextmanager
 def tidy_connections() -> Iterator[None]:
     """Close connections that are stale or too old, before a job and after it."""
-    lent = {one.alias for one in _connections() if one.in_atomic_block}
+    if in_callers_thread():
+        with ExitStack() as lent:
+            for connection in _connections():
+                if connection.in_atomic_block and not connection.needs_rollback:
+                    lent.enter_context(_kept_whole(connection))
+            yield
+        return
     for connection in _connections():
-        if connection.alias not in lent:
-            connection.queries_log.clear()  # filled if settings.DEBUG
-            connection.close_if_unusable_or_obsolete()
-            # Asked for or not: a job that meets a dead connection would have lost an attempt, and
-            # it costs nothing before the first query.
-            connection.health_check_enabled = True
+        connection.queries_log.clear()  # filled if settings.DEBUG
+        connection.close_if_unusable_or_obsolete()
+        # Asked for or not: a job that meets a dead connection would have lost an attempt, and it
+        # costs nothing before the first query.
+        connection.health_check_enabled = True
     try:
         yield
     finally:
         for connection in _connections():
-            if connection.alias not in lent:
-                _tidy(connection)
+            _tidy(connection)
 
 
 def close_connections() -> None:
@@ -56,9 +63,33 @@ def _connections() -> Sequence[Any]:
     return connections.all(initialized_only=True)
 
 
-def _tidy(connection: Any) -> None:  # noqa: ANN401 - as below
+@contextmanager
+def _kept_whole(connection: Any) -> Iterator[None]:  # noqa: ANN401 - as above
+    """A mark in the caller's transaction, to go back to if the job breaks it.
+
+    A worker has no such transaction: what a job writes before it fails stays. So it does here,
+    unless the database refuses all that follows.
+    """
+    mark = transaction.savepoint(using=connection.alias)
+    broken = False
+    try:
+        yield
+    except DatabaseError:
+        broken = True
+        raise
+    finally:
+        if broken or connection.needs_rollback:
+            connection.needs_rollback = False
+            transaction.savepoint_rollback(mark, using=connection.alias)
+        else:
+            transaction.savepoint_commit(mark, using=connection.alias)
+
+
+def _tidy(connection: Any) -> None:  # noqa: ANN401 - as above
     try:
         if not connection.in_atomic_block:
+            if connection.connection is not None:
+                connection.connection.rollback()  # what began without Django, or without autocommit
             connection.close_if_unusable_or_obsolete()
             return
         # The job was interrupted on its way out of the block. The next one would be inside it, and

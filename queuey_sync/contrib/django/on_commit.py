@@ -18,7 +18,6 @@ from django.utils import timezone
 from queuey_sync.app import Queuey
 from queuey_sync.contrib.django.conf import current_app
 from queuey_sync.envelope import Envelope
-from queuey_sync.errors import QueueyError
 from queuey_sync.jobs import Job
 from queuey_sync.observe.escaping import describe, one_line
 from queuey_sync.producer import envelope_of
@@ -100,7 +99,7 @@ def publish_on_commit(what: Publication, *, using: str | None, robust: bool) -> 
     def publish() -> None:
         try:
             what.publish()
-        except QueueyError as error:
+        except Exception as error:
             _report(what, error)
             if not robust:
                 raise
@@ -108,7 +107,7 @@ def publish_on_commit(what: Publication, *, using: str | None, robust: bool) -> 
     transaction.on_commit(publish, using=using, robust=robust)
 
 
-def _report(what: Publication, error: QueueyError) -> None:
+def _report(what: Publication, error: Exception) -> None:
     envelope = what.envelope
     _log.error(
         "job %s (`%s`) was not published after the commit: %s",

@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 from django.apps import apps
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
 from django.utils import timezone
 
 from queuey_sync.app import Queuey
@@ -102,6 +103,14 @@ class QueueyBackend(BaseTaskBackend):
                 yield checks.Error(
                     f"{where}: unknown option {option!r}", hint, id="queuey_sync.E101"
                 )
+        on_commit, database = (self.options.get(option) for option in _OPTIONS)
+        if not isinstance(on_commit, bool | None):
+            text = f"{where}['ENQUEUE_ON_COMMIT']: expected True or False, got {on_commit!r}"
+            yield checks.Error(text, id="queuey_sync.E104")
+        if database is not None and database not in connections:
+            text = f"{where}['DATABASE']: there is no database {database!r}"
+            hint = f"There are {', '.join(connections)}."
+            yield checks.Error(text, hint, id="queuey_sync.E105")
         if not apps.is_installed("queuey_sync.contrib.django"):
             text = f"{where}: its app is not installed, so no worker would run the tasks"
             hint = "Add 'queuey_sync.contrib.django' to INSTALLED_APPS."

@@ -68,7 +68,7 @@ def test_from_an_empty_folder(tmp_path: Path) -> None:
             r"^```python\n(INSTALLED_APPS .*?)^```", page, re.DOTALL | re.MULTILINE
         )
         with (project / "config" / "settings.py").open("a") as file:
-            file.write(f"INSTALLED_APPS{settings}")
+            file.write(settings)
         for name, text in _files_of(page):
             (project / name).write_text(text)
         for command in ("check", "makemigrations orders", "migrate -v 0", "test"):

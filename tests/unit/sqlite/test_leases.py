@@ -1,13 +1,18 @@
 """Who has which job, and what becomes of it when its worker is gone, or only looks so."""
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from queuey_sync.backends.base import Delivery
+from queuey_sync.backends.sqlite import consumer as consumer_module
 from queuey_sync.backends.sqlite.presence import monotonic_ms
 from queuey_sync.backends.sqlite.store import ConsumerRow
 from queuey_sync.errors import ConsumerStopped, SettleError
+from queuey_sync.queues import QueueConfig
 from tests.contract.adapters import SETTLE, envelope
 from tests.support.waiting import eventually
 from tests.unit.sqlite.conftest import QUEUE, Consuming, Store
@@ -169,3 +174,30 @@ def test_a_consumer_is_never_mistaken_for_a_later_one(store: Store) -> None:
     first.end()
     second, _ = busy(store)
     assert before != second.consumption._id
+
+
+def test_a_place_that_is_freed_after_a_look_is_filled_at_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look at the file while all places are taken says nothing of the queue."""
+    monkeypatch.setattr(consumer_module, "_CHORES", 3600.0)  # or the next ones would look again
+    backend = store.backend()
+    backend.publish_many([envelope(QUEUE, number) for number in range(2)])
+    consuming = store.consume(backend, QueueConfig("q", prefetch=1))
+    delivery = consuming.inbox.get(timeout=5)
+    assert delivery is not None
+    write = backend._file.write
+
+    def write_and_look(operation: Callable[..., Any]) -> Any:
+        """Between the commit of the copy and the word that its place is free, there is a look."""
+        result = write(operation)
+        if threading.current_thread() is threading.main_thread():
+            looked = threading.Event()
+            consuming.consumption.survey(lambda _: looked.set())
+            assert looked.wait(5)
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(backend._file, "write", write_and_look)
+        delivery.dead_letter("no")
+    assert consuming.inbox.get(timeout=5) is not None

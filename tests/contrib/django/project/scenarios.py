@@ -142,6 +142,25 @@ def failed_transactions() -> Any:
     return {"kept": kept}
 
 
+def raw_transactions() -> Any:
+    """On one thread: jobs that begin a transaction unknown to Django, or close its connection."""
+    from django.db import connection
+    from things.jobs import Misbehave, Store
+    from things.models import Thing
+    from things.queues import app
+
+    Thing.objects.all().delete()
+    with working(app, 1) as handle:
+        for how in ("begin", "begin", "close the driver"):
+            app.enqueue(Misbehave(how))
+        for number in range(3):
+            app.enqueue(Store(f"kept {number}"))
+        until(lambda: handle.counts("things.default").succeeded == 6, "all of them")
+        kept = sorted(Thing.objects.values_list("name", flat=True))
+    connection.close()
+    return {"kept": kept}
+
+
 def after_the_commit() -> Any:
     """A job that looks for a row, while a worker is at hand from before the transaction."""
     from django.db import connection, transaction

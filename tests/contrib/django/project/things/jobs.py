@@ -56,3 +56,29 @@ class Store(Job[Queues], queue=Queues.DEFAULT, name="store"):
 def store(job: Store) -> None:
     """Twice the same name is an error of the database."""
     Thing.objects.create(name=job.name)
+
+
+class Misbehave(Job[Queues], queue=Queues.DEFAULT, name="misbehave"):
+    """Leave the database as no job should."""
+
+    how: str
+
+
+@app.handler
+def misbehave(job: Misbehave) -> None:
+    """In one of several ways."""
+    if job.how == "write, then fail":
+        Thing.objects.create(name="misbehaved")
+        raise ValueError("as asked to")
+    if job.how == "set_rollback":
+        transaction.set_rollback(True)
+    if job.how == "bad statement":
+        with connection.cursor() as cursor:
+            cursor.execute("select nonsense")
+    if job.how == "begin":
+        with connection.cursor() as cursor:
+            cursor.execute("begin")
+        Thing.objects.create(name="misbehaved")
+    if job.how == "close the driver":
+        connection.ensure_connection()
+        connection.connection.close()
