@@ -15,6 +15,7 @@ from typing import NoReturn
 import click
 
 from queuey_sync.cli.app_loading import Loader
+from queuey_sync.cli.commands.completion import completed, completion
 from queuey_sync.cli.commands.dead import dead
 from queuey_sync.cli.commands.declare import declare
 from queuey_sync.cli.commands.drain import drain
@@ -70,6 +71,7 @@ def commands(context: click.Context) -> None:
         context.exit(Exit.USAGE)
 
 
+commands.add_command(completion)
 commands.add_command(dead)
 commands.add_command(declare)
 commands.add_command(drain)
@@ -105,7 +107,11 @@ def _for_app(command: click.Command, load: Loader) -> click.Command:
     """A copy that needs no MODULE:APP, or a group of such copies."""
     made = copy(command)
     if isinstance(made, click.Group):
-        made.commands = {name: _for_app(one, load) for name, one in made.commands.items()}
+        made.commands = {
+            name: _for_app(one, load)
+            for name, one in made.commands.items()
+            if one is not completion  # which is for the command's own name
+        }
     else:
         assert made.callback is not None  # noqa: S101 - each of ours has one
         made.params = [one for one in made.params if one.name != "reference"]
@@ -129,6 +135,8 @@ def run(
     """
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
+        if group is commands and (answered := completed(group)) is not None:
+            return answered
         _refuse_what_is_no_text(given)
         # Without click's own handling of errors, commands return None, and --help its exit code.
         code: int | None = group.main(given, prog_name=name, standalone_mode=False, obj=signals)

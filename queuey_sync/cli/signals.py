@@ -1,5 +1,7 @@
 """What signals do to a command: the first one stops it in good order, a second one ends it now.
 
+SIGUSR1 stops nothing: it asks a worker what it is doing.
+
 Standard library only, and quick to import, because the handlers must be there within milliseconds.
 It knows no worker: `worker.py` says how to stop one. A handler runs on the main thread, between two
 of its bytecodes, whatever that thread holds; so nothing here takes a lock, logging included.
@@ -38,6 +40,7 @@ class Signals:
         self._received = False
         self._stop: Callable[[], None] | None = None
         self._finish: Callable[[], None] | None = None
+        self._dump: Callable[[], None] | None = None
 
     def listen(self) -> None:
         """Install the handlers; called again after foreign code, which may have replaced them."""
@@ -45,14 +48,25 @@ class Signals:
             # nohup ignores SIGHUP for a command that is to outlive its terminal.
             if signum != signal.SIGHUP or signal.getsignal(signum) != signal.SIG_IGN:
                 signal.signal(signum, self._on_signal)
+        signal.signal(signal.SIGUSR1, self._on_usr1)  # by default it would kill
 
     def stop_with(self, stop: Callable[[], None]) -> None:
         """Have the first signal call `stop`, which must take no lock, and not end the process."""
         self._stop = stop
 
+    def dump_with(self, dump: Callable[[], None]) -> None:
+        """Have SIGUSR1 call `dump`, which must take no lock."""
+        self._dump = dump
+
     def finish_with(self, finish: Callable[[], None]) -> None:
         """Have a first signal that ends the process call `finish` before; see `end_now`."""
         self._finish = finish
+
+    def _on_usr1(self, _signum: int, _frame: FrameType | None) -> None:
+        if self._dump is None:
+            _say("received SIGUSR1: no worker runs yet")
+        else:
+            self._dump()
 
     def _on_signal(self, signum: int, _frame: FrameType | None) -> None:
         if self._received:

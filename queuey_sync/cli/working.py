@@ -70,6 +70,13 @@ _OPTIONS = (
         " ends the worker.",
     ),
     option(
+        "--report-every",
+        callback=to_time_limit,
+        metavar="DURATION",
+        help="How often what was done is counted up in the log, while anything is done; 1m by"
+        " default.",
+    ),
+    option(
         "--start-method",
         type=click.Choice(("forkserver", "spawn")),
         metavar="METHOD",
@@ -120,6 +127,7 @@ def takes_worker(command: Command) -> Command:
         soft_timeout: timedelta | None,
         stop_deadline: timedelta | None,
         reconnect: bool,
+        report_every: timedelta | None,
         **rest: Any,  # noqa: ANN401 - those of child processes, and of the command
     ) -> int | None:
         if job_timeout is not None and soft_timeout is not None and soft_timeout >= job_timeout:
@@ -134,6 +142,7 @@ def takes_worker(command: Command) -> Command:
             stop_deadline=stop_deadline,
             reconnect=Backoff("1s", max="30s") if reconnect else None,
             close_backend_on_shutdown=True,
+            **({} if report_every is None else {"report_every": report_every}),
         )
         return command(worker=worker, **rest)
 

@@ -19,6 +19,11 @@ class StopRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class DumpRequested:
+    """Somebody wants to know what the worker is doing."""
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumptionEnded:
     """The backend delivers no more."""
 
@@ -69,6 +74,7 @@ class Surveyed:
 
 Event = (
     StopRequested
+    | DumpRequested
     | ConsumptionEnded
     | RunnerEnded
     | Unsettled
@@ -95,6 +101,13 @@ class WorkerHandle:
         """
         self._stopping = True
         self._events.put(StopRequested())
+
+    def dump(self) -> None:
+        """Have the stacks of all threads and the jobs that run logged; callable as `shutdown` is.
+
+        Nothing is logged before the worker runs, or after.
+        """
+        self._events.put(DumpRequested())
 
     def is_shutdown(self) -> bool:
         """Whether `shutdown` was called."""

@@ -20,6 +20,7 @@ from queuey_sync.durations import format_duration
 from queuey_sync.errors import BackendError, ConsumerStopped, QueueyError, StopTimedOut, WorkerStuck
 from queuey_sync.handlers import Handler
 from queuey_sync.observe.escaping import one_line
+from queuey_sync.observe.stacks import thread_stacks
 from queuey_sync.pools.base import Pool
 from queuey_sync.queues import QueueConfig
 from queuey_sync.retry import RetryPolicy
@@ -28,6 +29,7 @@ from queuey_sync.worker.checks import Limits
 from queuey_sync.worker.drain import Drain, EndedBy
 from queuey_sync.worker.events import (
     ConsumptionEnded,
+    DumpRequested,
     Event,
     Listener,
     Overdue,
@@ -40,6 +42,7 @@ from queuey_sync.worker.events import (
 )
 from queuey_sync.worker.settle import Settler
 from queuey_sync.worker.slots import Slots, Work
+from queuey_sync.worker.tally import Reports
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +71,7 @@ class Plan:
     limits: Mapping[str, Limits]
     stop_deadline: timedelta | None
     reconnect: Backoff | None
+    report_every: timedelta | None
     events: SimpleQueue[Event]
     settler: Settler
     stopping: Shutdown
@@ -103,6 +107,7 @@ class Run:
             overdue=self._note_overdue,
             watchdog_died=lambda error: plan.events.put(WatchdogDied(error)),
         )
+        self._reports = Reports(plan.settler.tally, plan.report_every)
         self._ended = 0
         """How many runners have ended."""
         self._overdue = 0
@@ -212,14 +217,18 @@ class Run:
         else:
             self._take(event)
         self._give_back()
+        if (report := self._reports.line()) is not None:
+            busy, failures = len(self._slots.running()), self._plan.settler.failures
+            log.info("%s; %d jobs run now; settle failures: %d", report, busy, failures)
 
     def _take(self, event: Event) -> None:
         match event:
             case StopRequested():
                 self._end("signal")
+            case DumpRequested():
+                self._dump()
             case ConsumptionEnded(error):
-                if not (self._ended_by and _ended_in_good_order(error)):
-                    self._fail(error)
+                self._take_end(error)
             case RunnerEnded(error):
                 self._count_ended(error)
             case Unsettled(delivery):
@@ -239,6 +248,10 @@ class Run:
         if change < 0:
             self._plan.settler.tally.drop_late()
         self._plan.events.put(Overdue(change))
+
+    def _take_end(self, error: QueueyError) -> None:
+        if not (self._ended_by and _ended_in_good_order(error)):
+            self._fail(error)
 
     def _take_survey(self, survey: Survey) -> None:
         if self._drain is not None and self._drain.is_done(survey):
@@ -277,6 +290,15 @@ class Run:
         if self._error is None:
             log.error("the worker ends: %s", one_line(error))
             self._error = error
+
+    def _dump(self) -> None:
+        jobs = [
+            f"job {job.job_id} ({one_line(job.job_type)}) on {one_line(job.queue)},"
+            f" attempt {job.attempt}"
+            for job in self._slots.running()
+        ]
+        lines = [f"{len(jobs)} of {self._plan.concurrency} slots have a job", *jobs]
+        log.warning("%s\n%s", "\n".join(lines), thread_stacks())
 
     def _log_start(self) -> None:
         plan = self._plan

@@ -1,12 +1,13 @@
 """What became of the jobs of one worker, counted by queue, from any thread.
 
-`settle.py` counts; a drain's summary (`drain.py`) and the worker's handle read.
+`settle.py` counts; a drain's summary (`drain.py`), the worker's handle and `Reports` read.
 """
 
+import math
 import threading
 import time
 from collections import Counter, deque
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -94,8 +95,45 @@ class Tally:
             ends = {end: count for (name, end), count in self._ends.items() if name == queue}
         return Counts(**ends)
 
+    def totals(self) -> Counter[str]:
+        """The deliveries of all queues, by field of `Counts`."""
+        totals: Counter[str] = Counter()
+        with self._lock:
+            for (_, end), count in self._ends.items():
+                totals[end] += count
+        return totals
+
     def next_due(self, now: float) -> float | None:
         """When the first job that was held here comes back, if one does after `now`."""
         with self._lock:
             self._due = deque(due for due in self._due if due > now)
             return min(self._due, default=None)
+
+
+class Reports:
+    """A line now and then of what was done. Owner: the thread that runs the worker.
+
+    Args:
+        tally: What is counted.
+        every: How long a line is about; None for no lines at all.
+    """
+
+    def __init__(self, tally: Tally, every: timedelta | None) -> None:
+        self._tally = tally
+        self._seconds = math.inf if every is None else every.total_seconds()
+        self._before: Counter[str] = Counter()
+        self._began = time.monotonic()
+
+    def line(self) -> str | None:
+        """The line, if it is time for one and anything was done."""
+        now = time.monotonic()
+        if now - self._began < self._seconds:
+            return None
+        seconds, self._began = now - self._began, now
+        totals = self._tally.totals()
+        done = totals - self._before
+        self._before = totals
+        if not done:
+            return None
+        counts = ", ".join(f"{done[one.name]} {one.name}" for one in fields(Counts))
+        return f"in {seconds:.0f} s: {counts}"

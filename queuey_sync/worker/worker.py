@@ -62,6 +62,7 @@ class Worker(Generic[Q]):
         reconnect: What to wait, after the connection was lost, before each try to connect again,
             while jobs that run go on. Without it, such a loss ends `run`; the first connection is
             never retried.
+        report_every: How often what was done is counted up in the log, while anything is done.
 
     Raises:
         ConfigurationError: An argument is wrong, a handler cannot run in such a pool, or two
@@ -103,6 +104,7 @@ class Worker(Generic[Q]):
         on_dead_letter: DeadLetterHook | None = None,
         close_backend_on_shutdown: bool = False,
         reconnect: Backoff | None = None,
+        report_every: Duration | None = "1m",
     ) -> None:
         policies = resolve_policies(handlers, retry_overrides or {}, job_retry_overrides or {})
         check_delays(policies, backend.longest_delay)
@@ -126,6 +128,9 @@ class Worker(Generic[Q]):
             limits=resolve_limits(handlers, limits),
             stop_deadline=deadline,
             reconnect=check_backoff(reconnect),
+            report_every=None
+            if report_every is None
+            else check_duration(report_every, "report_every"),
             events=events,
             settler=Settler(levels, on_dead_letter, lambda left: events.put(Unsettled(left))),
             stopping=Shutdown(),

@@ -1,6 +1,7 @@
 """What signals do to real processes: in each state of a worker, twice, and as process 1."""
 
 import contextlib
+import os
 import signal
 import socket
 import subprocess
@@ -292,3 +293,29 @@ def test_10_handlers_come_before_heavy_imports(commands: Commands) -> None:
     ended = commands.run(python=("-c", spy))
     first, *_ = ended.out.splitlines()
     assert "[]" == first
+
+
+@pytest.mark.parametrize("pool", ["thread", "process"])
+def test_usr1_tells_what_a_worker_does(shop: Commands, pool: str) -> None:
+    """The jobs that run and the stacks, in one record; nothing stops."""
+    _pack(shop, 2)
+    worker = shop.start("worker", "shop:app", "--pool", pool, "-c", "2")
+    shop.marked("start")
+    os.kill(worker.pid, signal.SIGUSR1)
+    worker.says("1 of 2 slots have a job")
+    worker.says("thread queuey-consumer")
+    assert "(shop.Pack) on " in worker.err
+    assert ("time.sleep(job.seconds)" in worker.err) == (pool == "thread")
+    shop.marked("start", "end")
+    worker.send(signal.SIGTERM)
+    assert 0 == worker.wait()
+
+
+def test_usr1_before_there_is_a_worker(commands: Commands, silent_broker: SilentBroker) -> None:
+    """It kills nobody."""
+    worker = commands.start("worker", "slow:app", "--url", silent_broker.url)
+    worker.says("importing")
+    os.kill(worker.pid, signal.SIGUSR1)
+    worker.says("received SIGUSR1: no worker runs yet")
+    worker.send(signal.SIGTERM)
+    assert 0 == worker.wait()

@@ -290,3 +290,23 @@ def test_an_overdue_handler_does_not_hold_up_a_stop(commands: Commands) -> None:
     worker.says("timed out")
     worker.send(signal.SIGTERM)
     assert 0 == worker.wait(2)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_given_a_script(commands: Commands, shell: str) -> None:
+    """It sets the variable that has the command answer."""
+    ended = commands.run("completion", shell)
+    assert 0 == ended.wait()
+    assert f"_QUEUEY_SYNC_COMPLETE={shell}_complete" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("words", "answers"),
+    [("queuey-sync d", ["dead", "declare", "drain"]), ("queuey-sync dead re", ["requeue"])],
+)
+def test_a_shell_that_asks_is_answered(commands: Commands, words: str, answers: list[str]) -> None:
+    """With the commands that begin so; nothing is imported and nobody is asked."""
+    asked = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    ended = commands.run(_QUEUEY_SYNC_COMPLETE="bash_complete", **asked)
+    assert 0 == ended.wait(), ended.err
+    assert [f"plain,{answer}" for answer in answers] == ended.out.split()

@@ -129,3 +129,27 @@ def _deliver(bench: Bench, job_type: str) -> None:
 
 def _settled(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     return [record for record in caplog.records if record.name == "queuey_sync.worker.settle"]
+
+
+def test_what_was_done_is_counted_up(memory_bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """A line now and then, while anything is done; none while nothing is."""
+    bench = memory_bench
+    caplog.set_level(logging.INFO, "queuey_sync")
+    handler = Script(None, Deferred("1s"), Fatal("no"), Retryable("again"))
+
+    def lines() -> list[str]:
+        found = [record.getMessage() for record in caplog.records]
+        return [one for one in found if one.startswith("in ") and "jobs run now" in one]
+
+    def counted(text: str) -> int:
+        return sum(int(line.split(text)[0].split()[-1]) for line in lines())
+
+    with bench.working({bench.shop.Charge: handler}, concurrency=1, report_every="50ms"):
+        bench.producer.enqueue_many([bench.shop.Charge("ada") for _ in range(3)])
+        bench.until(lambda: counted(" dead") == 1 == counted(" retried") == counted(" deferred"))
+        bench.until(lambda: counted(" succeeded") == 2)
+        before = len(lines())
+        bench.producer.enqueue(bench.shop.Charge("eve"))
+        bench.until(lambda: len(lines()) == before + 1)
+    assert counted(" succeeded") == 3
+    assert "settle failures: 0" in lines()[-1]

@@ -85,6 +85,7 @@ def drain(
     """
     handle = worker.handle()
     signals.stop_with(handle.shutdown)
+    signals.dump_with(handle.dump)
     began = time.monotonic()
     try:
         with progress_bar("draining", handle.progress):

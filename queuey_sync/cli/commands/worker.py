@@ -18,7 +18,8 @@ def worker(signals: Signals, /, *, worker: Worker[Any]) -> None:
     """Run the jobs of an app until SIGTERM, SIGINT or SIGHUP.
 
     Jobs that run are then finished and settled. A second signal ends the process at once, and the
-    broker gives the unfinished jobs to another worker.
+    broker gives the unfinished jobs to another worker. SIGUSR1 logs what all threads do.
     """
     signals.stop_with(worker.handle().shutdown)
+    signals.dump_with(worker.handle().dump)
     worker.run()
