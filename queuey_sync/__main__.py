@@ -14,6 +14,10 @@ def main() -> NoReturn:
     """Run the command line of this process, and end it with one of the codes of `cli/exits.py`."""
     signals = Signals(stop_is_success=sys.argv[1:2] == ["worker"])
     signals.listen()
+    if sys.argv[1:2] in (["health"], ["jobs"]):
+        from queuey_sync.cli.commands.health import probe  # noqa: PLC0415
+
+        sys.exit(probe(sys.argv[1:]))
     # Only now: these imports take ten times as long as all that came before them.
     from queuey_sync.cli.exits import leave  # noqa: PLC0415
     from queuey_sync.cli.main import run  # noqa: PLC0415

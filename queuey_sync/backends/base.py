@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from queue import SimpleQueue
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from queuey_sync.envelope import Envelope
 from queuey_sync.errors import BackendError, QueueyError
@@ -104,8 +104,21 @@ class Survey:
     """How many deliveries had been put into the inbox, in all, when the pass was over."""
 
 
+class Pulse(NamedTuple):
+    """A sign of life of a consumption."""
+
+    turned: float
+    """When its thread last went round, on the monotonic clock."""
+    consuming: bool
+    """Whether it has its queues; or is on its way to them."""
+
+
 class Consumption(Protocol):
     """A running consumption of some queues into one inbox."""
+
+    def pulse(self) -> Pulse:
+        """Whether its thread goes round; from any thread, at once."""
+        ...
 
     def survey(self, answer: Callable[[Survey], None]) -> None:
         """Look at all queues once; returns at once, and calls `answer` from any thread.

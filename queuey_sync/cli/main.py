@@ -20,6 +20,7 @@ from queuey_sync.cli.commands.dead import dead
 from queuey_sync.cli.commands.declare import declare
 from queuey_sync.cli.commands.drain import drain
 from queuey_sync.cli.commands.enqueue import enqueue
+from queuey_sync.cli.commands.health import health, jobs
 from queuey_sync.cli.commands.move import move
 from queuey_sync.cli.commands.queues import queues
 from queuey_sync.cli.commands.worker import worker
@@ -76,6 +77,8 @@ commands.add_command(dead)
 commands.add_command(declare)
 commands.add_command(drain)
 commands.add_command(enqueue)
+commands.add_command(health)
+commands.add_command(jobs)
 commands.add_command(move)
 commands.add_command(queues)
 commands.add_command(worker)
@@ -110,7 +113,7 @@ def _for_app(command: click.Command, load: Loader) -> click.Command:
         made.commands = {
             name: _for_app(one, load)
             for name, one in made.commands.items()
-            if one is not completion  # which is for the command's own name
+            if one not in (completion, health, jobs)  # they know no app
         }
     else:
         assert made.callback is not None  # noqa: S101 - each of ours has one

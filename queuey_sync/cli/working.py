@@ -77,6 +77,11 @@ _OPTIONS = (
         " default.",
     ),
     option(
+        "--status-file",
+        metavar="PATH",
+        help="Write to this file once a second how the worker does, for `health` and `jobs`.",
+    ),
+    option(
         "--start-method",
         type=click.Choice(("forkserver", "spawn")),
         metavar="METHOD",
@@ -128,6 +133,7 @@ def takes_worker(command: Command) -> Command:
         stop_deadline: timedelta | None,
         reconnect: bool,
         report_every: timedelta | None,
+        status_file: str | None,
         **rest: Any,  # noqa: ANN401 - those of child processes, and of the command
     ) -> int | None:
         if job_timeout is not None and soft_timeout is not None and soft_timeout >= job_timeout:
@@ -142,6 +148,7 @@ def takes_worker(command: Command) -> Command:
             stop_deadline=stop_deadline,
             reconnect=Backoff("1s", max="30s") if reconnect else None,
             close_backend_on_shutdown=True,
+            status_file=status_file,
             **({} if report_every is None else {"report_every": report_every}),
         )
         return command(worker=worker, **rest)

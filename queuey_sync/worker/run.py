@@ -8,19 +8,22 @@ next. Deliveries come from the backend's own thread (`backends/base.py`), jobs r
 import itertools
 import logging
 import math
+import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from queue import Empty, SimpleQueue
 
-from queuey_sync.backends.base import Backend, Consumption, Delivery, Inbox, Survey
+from queuey_sync.backends.base import Backend, Consumption, Delivery, Inbox, Pulse, Survey
 from queuey_sync.durations import format_duration
 from queuey_sync.errors import BackendError, ConsumerStopped, QueueyError, StopTimedOut, WorkerStuck
 from queuey_sync.handlers import Handler
 from queuey_sync.observe.escaping import one_line
+from queuey_sync.observe.notify import notify
 from queuey_sync.observe.stacks import thread_stacks
+from queuey_sync.observe.status import RunningJob, State, Status, StatusFile
 from queuey_sync.pools.base import Pool
 from queuey_sync.queues import QueueConfig
 from queuey_sync.retry import RetryPolicy
@@ -72,6 +75,7 @@ class Plan:
     stop_deadline: timedelta | None
     reconnect: Backoff | None
     report_every: timedelta | None
+    status_file: StatusFile | None
     events: SimpleQueue[Event]
     settler: Settler
     stopping: Shutdown
@@ -108,6 +112,13 @@ class Run:
             watchdog_died=lambda error: plan.events.put(WatchdogDied(error)),
         )
         self._reports = Reports(plan.settler.tally, plan.report_every)
+        self._ready = False
+        """Whether systemd was told that it works."""
+        self._state: State | None = None
+        """What the status file said last."""
+        self._write_at = 0.0
+        self._status_lost = False
+        """Whether it could not be written the last time."""
         self._ended = 0
         """How many runners have ended."""
         self._overdue = 0
@@ -137,6 +148,7 @@ class Run:
 
     def _work(self) -> None:
         plan = self._plan
+        self._write_status("starting")
         plan.pool.start()
         listener = Listener(plan.events, plan.settler)
         consumption = plan.backend.consume(plan.configs, self._inbox, listener, plan.reconnect)
@@ -145,9 +157,13 @@ class Run:
                 self._slots.start_one()
             self._log_start()
             while not (self._ended_by or self._error):
+                self._tell_ready(consumption)
+                self._write_status("working", consumption)
                 self._next_event(self._time_for_a_drain(consumption))
         finally:
+            notify("STOPPING=1")
             self._wind_down(consumption)
+            self._write_status("stopped")
 
     def _time_for_a_drain(self, consumption: Consumption) -> float:
         """Do what a drain needs now; returns how many seconds it needs nothing."""
@@ -170,6 +186,7 @@ class Run:
         if self._plan.stop_deadline is not None:
             self._give_up_at = time.monotonic() + self._plan.stop_deadline.total_seconds()
         while runners - self._ended > self._overdue or (self._all_overdue and not self._error):
+            self._write_status("stopping")
             self._next_event()
             if time.monotonic() > self._give_up_at and not self._give_up():
                 break
@@ -182,7 +199,7 @@ class Run:
     def _give_up(self) -> bool:
         """The stop took too long. Returns whether the runners will end now."""
         self._give_up_at = math.inf
-        left = self._slots.running()
+        left = [job for job, _ in self._slots.running()]
         names = ", ".join(f"{job.job_id} ({job.job_type})" for job in left[:10])
         self._fail(
             StopTimedOut(
@@ -291,11 +308,51 @@ class Run:
             log.error("the worker ends: %s", one_line(error))
             self._error = error
 
+    def _tell_ready(self, consumption: Consumption) -> None:
+        if not self._ready and consumption.pulse().consuming:
+            self._ready = True
+            notify("READY=1")
+
+    def _write_status(self, state: State, consumption: Consumption | None = None) -> None:
+        """At most once a second, but for a change of the state."""
+        file, now = self._plan.status_file, time.monotonic()
+        if file is None or (state == self._state and now < self._write_at):
+            return
+        self._state, self._write_at = state, now + _LOOK_AGAIN
+        pulse = Pulse(now, consuming=True) if consumption is None else consumption.pulse()
+        settler = self._plan.settler
+        status = Status(
+            pid=os.getpid(),
+            state=state if pulse.consuming else "connecting",
+            written=now,
+            turned=pulse.turned,
+            concurrency=self._plan.concurrency,
+            overdue=self._overdue,
+            jobs=[
+                RunningJob(str(job.job_id), job.job_type, job.queue, job.attempt, began)
+                for job, began in self._slots.running()
+            ],
+            counts={
+                config.full_name: asdict(settler.tally.counts(config.full_name))
+                for config in self._plan.configs
+            },
+            settle_failures=settler.failures,
+            error=None if self._error is None else one_line(self._error),
+        )
+        try:
+            file.write(status)
+        except OSError as error:
+            if not self._status_lost:
+                log.error("the status file cannot be written: %s", one_line(error))
+            self._status_lost = True
+        else:
+            self._status_lost = False
+
     def _dump(self) -> None:
         jobs = [
             f"job {job.job_id} ({one_line(job.job_type)}) on {one_line(job.queue)},"
             f" attempt {job.attempt}"
-            for job in self._slots.running()
+            for job, _ in self._slots.running()
         ]
         lines = [f"{len(jobs)} of {self._plan.concurrency} slots have a job", *jobs]
         log.warning("%s\n%s", "\n".join(lines), thread_stacks())

@@ -74,8 +74,8 @@ class Slots:
         self._begun = 0
         """How many runners ever began. Guarded by `_lock`, as is `_stopping`."""
         self._stopping = False
-        self._running: dict[int, Envelope] = {}
-        """The job of each runner, by thread: each runner writes and removes its own."""
+        self._running: dict[int, tuple[Envelope, float]] = {}
+        """The job of each runner and when it began, by thread: each writes and removes its own."""
         self._watchdog: Watchdog | None = None
         limits = [one for limits in work.limits.values() for one in limits if one is not None]
         if limits and not work.pool.enforces_limits:
@@ -93,8 +93,8 @@ class Slots:
             self._stopping = True
             return self._begun
 
-    def running(self) -> list[Envelope]:
-        """The jobs that run now; overdue ones too."""
+    def running(self) -> list[tuple[Envelope, float]]:
+        """The jobs that run now, overdue ones too, and when each began on the monotonic clock."""
         return list(self._running.values())
 
     def close(self) -> None:
@@ -150,7 +150,7 @@ class Slots:
         policy = self._work.policies[envelope.job_type]
         attempt = self._attempt(handler, envelope, policy)
         thread = threading.get_ident()
-        self._running[thread] = envelope
+        self._running[thread] = envelope, time.monotonic()
         try:
             result = self._run_attempt(slot, attempt, delivery, envelope, policy)
         finally:

@@ -14,6 +14,7 @@ from queuey_sync.durations import Duration
 from queuey_sync.errors import QueueyError
 from queuey_sync.handlers import Handlers, resolve_policies
 from queuey_sync.jobs import Job, check_limits
+from queuey_sync.observe.status import StatusFile
 from queuey_sync.pools.processes import ProcessPool
 from queuey_sync.queues import QueueConfig, QueueSet, check_queue_set
 from queuey_sync.retry import RetryPolicy, check_duration
@@ -63,6 +64,7 @@ class Worker(Generic[Q]):
             while jobs that run go on. Without it, such a loss ends `run`; the first connection is
             never retried.
         report_every: How often what was done is counted up in the log, while anything is done.
+        status_file: Where to write once a second how it does, for ``queuey-sync health``.
 
     Raises:
         ConfigurationError: An argument is wrong, a handler cannot run in such a pool, or two
@@ -105,6 +107,7 @@ class Worker(Generic[Q]):
         close_backend_on_shutdown: bool = False,
         reconnect: Backoff | None = None,
         report_every: Duration | None = "1m",
+        status_file: str | None = None,
     ) -> None:
         policies = resolve_policies(handlers, retry_overrides or {}, job_retry_overrides or {})
         check_delays(policies, backend.longest_delay)
@@ -131,6 +134,7 @@ class Worker(Generic[Q]):
             report_every=None
             if report_every is None
             else check_duration(report_every, "report_every"),
+            status_file=None if status_file is None else StatusFile(status_file),
             events=events,
             settler=Settler(levels, on_dead_letter, lambda left: events.put(Unsettled(left))),
             stopping=Shutdown(),

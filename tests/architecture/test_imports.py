@@ -14,7 +14,14 @@ import pytest
 from tests.support.source import PACKAGE, modules, tree_of
 
 LAYERS = (
-    ("durations", "errors", "observe.escaping"),
+    (
+        "durations",
+        "errors",
+        "observe.escaping",
+        "observe.notify",
+        "observe.stacks",
+        "observe.status",
+    ),
     ("shutdown", "retrying"),
     ("context", "handlers", "jobs", "queues", "retry"),
     ("envelope",),

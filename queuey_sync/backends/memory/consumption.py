@@ -4,11 +4,12 @@ Everything takes effect at once, in the thread that calls. It moves no messages 
 does.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty
 
-from queuey_sync.backends.base import Inbox, Listener, Survey
+from queuey_sync.backends.base import Inbox, Listener, Pulse, Survey
 from queuey_sync.backends.memory.delivery import MemoryDelivery
 from queuey_sync.backends.memory.store import Consumer, Message, Store
 from queuey_sync.errors import ConsumerStopped
@@ -36,6 +37,10 @@ class MemoryConsumption:
         self.running = False
 
     # Called by the worker.
+
+    def pulse(self) -> Pulse:
+        """It has no thread that could stand still."""
+        return Pulse(time.monotonic(), consuming=self.running)
 
     def survey(self, answer: Callable[[Survey], None]) -> None:
         """Look at all queues once, and answer before returning."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty
 
-from queuey_sync.backends.base import Inbox, Listener, Survey
+from queuey_sync.backends.base import Inbox, Listener, Pulse, Survey
 from queuey_sync.backends.sqlite import store
 from queuey_sync.backends.sqlite.delivery import Placing, SQLiteDelivery, now_ms
 from queuey_sync.backends.sqlite.file import StoreFile
@@ -72,6 +72,8 @@ class Consumer:
         self._told = False
         self._closing = False
         """Written once, by the thread that calls `close`."""
+        self._turned = time.monotonic()
+        """When the thread last went round. Written by the consumer thread."""
         self._surveys: deque[Callable[[Survey], None]] = deque()
         """Who waits for one. Appended by any thread, emptied by the consumer thread."""
         self._thread = threading.Thread(target=self._run, name="queuey-store", daemon=True)
@@ -92,6 +94,10 @@ class Consumer:
         self._chores_at = self._renew_at = self._prune_at = 0.0
 
     # Called by the worker.
+
+    def pulse(self) -> Pulse:
+        """It turns at least once a second."""
+        return Pulse(self._turned, consuming=bool(self._id))
 
     def survey(self, answer: Callable[[Survey], None]) -> None:
         """Have the consumer thread look at all queues; see `Consumption`."""
@@ -259,7 +265,7 @@ class Consumer:
         log.info("consuming %s from %s", ", ".join(names), self._file.path)
 
     def _turn(self) -> None:
-        now = time.monotonic()
+        now = self._turned = time.monotonic()
         if now >= self._chores_at:
             self._chores_at = now + _CHORES
             self._do_chores(now)

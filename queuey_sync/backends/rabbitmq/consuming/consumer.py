@@ -19,7 +19,7 @@ from typing import TypeVar
 import pika
 from pika.exceptions import AMQPError, ChannelClosed, ChannelWrongStateError
 
-from queuey_sync.backends.base import Inbox, Listener, Survey
+from queuey_sync.backends.base import Inbox, Listener, Pulse, Survey
 from queuey_sync.backends.rabbitmq.consuming.channel import ConsumerChannel, Settling
 from queuey_sync.backends.rabbitmq.consuming.delivery import Copies, RabbitMQDelivery
 from queuey_sync.backends.rabbitmq.consuming.session import Session, by_channel
@@ -103,6 +103,8 @@ class Consumer:
         """Set before a flush is scheduled; cleared by the flush before it looks at `_settled`."""
         self._connection: pika.BlockingConnection | None = None
         """That of the session. Set by the consumer thread, before it is `CONSUMING`."""
+        self._turned = time.monotonic()
+        """When the thread last went round. Written by the consumer thread."""
         self._told = False
         """Whether the listener knows of the end. Guarded by `_lock`."""
         self._surveys: deque[Callable[[Survey], None]] = deque()
@@ -115,6 +117,10 @@ class Consumer:
         self._thread = threading.Thread(target=self._run, name="queuey-consumer", daemon=True)
 
     # Called by the worker.
+
+    def pulse(self) -> Pulse:
+        """It turns at least once a second while it consumes."""
+        return Pulse(self._turned, consuming=self._phase is _Phase.CONSUMING)
 
     def survey(self, answer: Callable[[Survey], None]) -> None:
         """Have the consumer thread look at all queues; see `Consumption`."""
@@ -258,6 +264,7 @@ class Consumer:
         log.info("consuming %s from %s", names, session.address)
         self._flush()
         while not self._closing:
+            self._turned = time.monotonic()
             if self._surveys and not self._gave_back:
                 self._answer(session)
             session.connection.process_data_events(time_limit=_POLL)
