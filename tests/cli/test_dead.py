@@ -193,7 +193,7 @@ def test_ten_thousand(many: Commands) -> None:
     assert _MANY == len(ids)
     for signum in (signal.SIGKILL, signal.SIGTERM):
         before = _ready(many)
-        running = many.start("dead", "requeue", "shop:app", "post")
+        running = many.start("dead", "requeue", "shop:app", "post", "--rate", "1000/s")
         eventually(partial(_more_than, many, before), 20)
         running.send(signum)
         assert running.wait() in {-signal.SIGKILL, 6}

@@ -1,5 +1,6 @@
 """Tests of the AMQP properties of what is published (case O5 and its neighbours)."""
 
+import time
 from uuid import UUID
 
 import pika
@@ -58,11 +59,13 @@ def test_o5_dead_letter() -> None:
     assert message.expiration is None
 
 
-def test_malformed() -> None:
+def test_malformed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A malformed body is persistent, and claims to be nothing that it is not."""
+    monkeypatch.setattr(time, "time", lambda: 1_796_000_000.7)
     assert {
         "delivery_mode": 2,
         "headers": {"x-death-reason": "malformed envelope", "x-original-queue": "q"},
+        "timestamp": 1_796_000_000,
     } == _set(properties.of_malformed("q"))
 
 
