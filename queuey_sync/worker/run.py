@@ -236,7 +236,7 @@ class Run:
         self._give_back()
         if (report := self._reports.line()) is not None:
             busy, failures = len(self._slots.running()), self._plan.settler.failures
-            log.info("%s; %d jobs run now; settle failures: %d", report, busy, failures)
+            log.info("%s; running jobs: %d; settle failures: %d", report, busy, failures)
 
     def _take(self, event: Event) -> None:
         match event:

@@ -44,7 +44,7 @@ def test_a_worker_that_works(shop: Commands) -> None:
     assert 0 == shop.run("enqueue", "shop:app", "shop.Pack", '{"seconds":600}').wait()
     worker = _worker(shop)
     shop.marked("start", "told ada")
-    _becomes(shop, 0, 0, "is working, 1 jobs run")
+    _becomes(shop, 0, 0, "is working; running jobs: 1")
     document = json.loads(shop.run("jobs", "--json", str(_file(shop))).out)
     (job,) = document["jobs"]
     assert ("shop.Pack", 1) == (job["job_type"], job["attempt"])

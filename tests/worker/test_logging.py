@@ -139,7 +139,7 @@ def test_what_was_done_is_counted_up(memory_bench: Bench, caplog: pytest.LogCapt
 
     def lines() -> list[str]:
         found = [record.getMessage() for record in caplog.records]
-        return [one for one in found if one.startswith("in ") and "jobs run now" in one]
+        return [one for one in found if one.startswith("in ") and "running jobs: " in one]
 
     def counted(text: str) -> int:
         return sum(int(line.split(text)[0].split()[-1]) for line in lines())

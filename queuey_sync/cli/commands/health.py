@@ -40,7 +40,7 @@ def health(path: str, *, ready: bool, live: bool) -> int:
     status = _read(path)
     now = time.monotonic()
     reason = status.why_not_ready(now) if ready else status.why_not_live(now)
-    click.echo(reason or f"worker {status.pid} is {status.state}, {len(status.jobs)} jobs run")
+    click.echo(reason or f"worker {status.pid} is {status.state}; running jobs: {len(status.jobs)}")
     return _FAILED if reason else 0
 
 
