@@ -178,3 +178,22 @@ def test_what_each_status_means(
     ):
         assert (reason is None) == (expected is None)
         assert expected is None or (reason is not None and expected in reason)
+
+
+@pytest.mark.slow
+def test_a_busy_worker_is_never_called_dead(commands: Commands, tmp_path: Path) -> None:
+    """Eight threads that compute, on a machine that has other things to do as well."""
+    file = str(tmp_path / "status")
+    others = [commands.start(python=("-c", "while True: pass")) for _ in range(2)]
+    worker = commands.start("worker", "busy:app", "--status-file", file, BUSY_SECONDS="12")
+    eventually(lambda: commands.run("health", "--ready", file).wait() == 0, 20)
+    looks = 0
+    while len(json.loads(commands.run("jobs", "--json", file).out)["jobs"]) == 8:
+        ended = commands.run("health", "--ready", file)
+        assert 0 == ended.wait(), ended.out
+        looks += 1
+    assert looks > 5
+    for other in others:
+        other.send(signal.SIGKILL)
+    worker.send(signal.SIGTERM)
+    assert 0 == worker.wait(60)
