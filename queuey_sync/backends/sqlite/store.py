@@ -17,7 +17,7 @@ _QUEUE_SHIFT, _LEVEL_SHIFT = 48, 40
 _HIGHEST_LEVEL = 255
 _PLACE = """
     INSERT INTO jobs (id, expires_ms, body)
-    VALUES (coalesce((SELECT max(id) FROM jobs WHERE id BETWEEN ?1 AND ?2), ?1) + 1, ?3, ?4)
+    VALUES (coalesce((SELECT max(id) FROM jobs WHERE id BETWEEN ? AND ?), ?) + 1, ?, ?)
 """
 _AT_ONCE = 1_000
 """How many held jobs are moved in one transaction; the next one has the rest."""
@@ -141,11 +141,11 @@ def bury(db: Database, queue: QueueRow, reason: str, body: bytes, now_ms: int) -
 
 def _row(
     queue: QueueRow, priority: int, body: bytes, now_ms: int
-) -> tuple[int, int, int | None, bytes]:
+) -> tuple[int, int, int, int | None, bytes]:
     first = queue.number << _QUEUE_SHIFT | (_HIGHEST_LEVEL - priority) << _LEVEL_SHIFT
     last = first + (1 << _LEVEL_SHIFT) - 1
     ttl = queue.message_ttl_ms
-    return first, last, None if ttl is None else now_ms + ttl, body
+    return first, last, first, None if ttl is None else now_ms + ttl, body
 
 
 def _ids(number: int) -> tuple[int, int]:
