@@ -70,19 +70,15 @@ def _kept_whole(connection: Any) -> Iterator[None]:  # noqa: ANN401 - as above
     A worker has no such transaction: what a job writes before it fails stays. So it does here,
     unless the database refuses all that follows.
     """
-    mark = transaction.savepoint(using=connection.alias)
-    broken = False
+    block = transaction.atomic(using=connection.alias)
+    block.__enter__()
     try:
         yield
     except DatabaseError:
-        broken = True
+        connection.needs_rollback = True
         raise
     finally:
-        if broken or connection.needs_rollback:
-            connection.needs_rollback = False
-            transaction.savepoint_rollback(mark, using=connection.alias)
-        else:
-            transaction.savepoint_commit(mark, using=connection.alias)
+        block.__exit__(None, None, None)  # rolls back if it must, else keeps what was written
 
 
 def _tidy(connection: Any) -> None:  # noqa: ANN401 - as above
